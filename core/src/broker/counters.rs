@@ -1,0 +1,66 @@
+//! What a broker counts. The shell exports it; nothing here decides anything.
+
+/// Monotone counts and a few gauges, since the broker's start.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Push requests.
+    pub push_requests: u64,
+    /// Messages stored by pushes and transactions.
+    pub push_messages: u64,
+    /// Items that were duplicates.
+    pub push_duplicates: u64,
+    /// Pop requests.
+    pub pop_requests: u64,
+    /// Pops of one partition.
+    pub pop_targeted: u64,
+    /// Pops of any partition, discovery included.
+    pub pop_wildcard: u64,
+    /// Pops that were answered empty.
+    pub pop_empty: u64,
+    /// Messages delivered.
+    pub pop_messages: u64,
+    /// Ack requests, batches counted once.
+    pub ack_requests: u64,
+    /// Ack items that succeeded.
+    pub ack_messages: u64,
+    /// Ack items that were refused.
+    pub ack_refused: u64,
+    /// Transactions carried out.
+    pub transactions: u64,
+    /// Transactions rolled back.
+    pub transactions_rolled_back: u64,
+    /// Dead letters filed.
+    pub dead_lettered: u64,
+    /// Messages dropped because their retries were exhausted and dead-lettering is off.
+    pub dropped: u64,
+    /// Pops held back for a fuller batch (OPT-21).
+    pub fill_waits: u64,
+    /// Microseconds they were held, in total (OPT-21).
+    pub fill_wait_micros: u64,
+    /// Leases given back because their answer could not be written.
+    pub given_back: u64,
+    /// Commits sent to the store.
+    pub commits: u64,
+    /// Writes in them.
+    pub commit_writes: u64,
+    /// Commits that the store certainly did not carry out.
+    pub commits_failed: u64,
+    /// Commits refused because another owner had the slot.
+    pub commits_fenced: u64,
+    /// Commits whose outcome was unknown and has been settled.
+    pub unknown_settled: u64,
+    /// Times the slot was taken.
+    pub slots_taken: u64,
+    /// Times the slot was lost to another owner.
+    pub slots_lost: u64,
+    /// Times an acknowledged commit was missing in the store.
+    pub suffixes_lost: u64,
+    /// Gauge: long polls parked now.
+    pub parked: u64,
+    /// Gauge: dead letters now.
+    pub dead_letters: u64,
+    /// Gauge: partitions in memory now.
+    pub partitions: u64,
+    /// Gauge: queues in memory now.
+    pub queues: u64,
+}

@@ -1,0 +1,293 @@
+//! Questions about what is: answered from memory while no commit is open, so from what is durable.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Broker;
+use super::calls::Pending;
+use super::tables::{LaneIx, PartitionIx, QueueIx};
+use crate::command::{Address, Command, RequestId};
+use crate::error::Rejection;
+use crate::message::{SegmentSlice, transaction_text};
+use crate::name::{GroupName, QueueName, TenantId};
+use crate::reply::{
+    Counts, GroupStanding, MessageDetail, MessageGroup, MessageStatus, PartitionDetail, QueueDetail, QueueSummary,
+    Reply,
+};
+use crate::store::{SegmentRead, StoreReply, StoreRequest};
+use crate::time::Span;
+
+/// A message that is being looked for.
+pub struct Find {
+    request: RequestId,
+    tenant: TenantId,
+    address: Address,
+    offset: u64,
+}
+
+impl Broker {
+    pub(super) fn run_query(&mut self, request: RequestId, tenant: TenantId, command: Command) {
+        let reply = match command {
+            Command::ListQueues => Reply::Queues(self.list_queues(tenant)),
+            Command::DescribeQueue { queue } => Reply::Queue(self.describe_queue(tenant, &queue)),
+            Command::ListGroups { group } => Reply::Groups(self.list_groups(tenant, group.as_ref())),
+            Command::ListDeadLetters { queue, group, limit, offset } => {
+                return self.list_dead_letters(request, tenant, queue, group, (limit, offset));
+            }
+            Command::FindMessage(address) => return self.find_message(request, tenant, address),
+            _ => Reply::Refused(Rejection::StoreUnavailable),
+        };
+        self.reply(request, reply);
+    }
+
+    fn list_queues(&self, tenant: TenantId) -> Vec<QueueSummary> {
+        let durable = |queue: &QueueIx| self.tables.queue(*queue).fresh.is_none();
+        let mut queues: Vec<QueueSummary> =
+            self.tables.queues_of(tenant).filter(durable).map(|queue| self.summary(queue)).collect();
+        queues.sort_by(|a, b| b.created.cmp(&a.created).then_with(|| a.name.cmp(&b.name)));
+        queues
+    }
+
+    fn durable_partitions(&self, queue: QueueIx) -> impl Iterator<Item = PartitionIx> + '_ {
+        let partitions = self.tables.queue(queue).partitions.iter().copied();
+        partitions.filter(|partition| !self.tables.partition(*partition).fresh)
+    }
+
+    fn summary(&self, queue: QueueIx) -> QueueSummary {
+        let record = &self.tables.queue(queue).record;
+        let mut summary = QueueSummary {
+            id: record.id,
+            name: record.name.clone(),
+            labels: record.labels.clone(),
+            created: record.created,
+            partitions: 0,
+            retained_bytes: 0,
+            segments: 0,
+            counts: Counts::default(),
+        };
+        for ix in self.durable_partitions(queue) {
+            let partition = self.tables.partition(ix);
+            let retained = partition.log.runs().iter();
+            summary.partitions += 1;
+            summary.retained_bytes += partition.bytes;
+            summary.segments +=
+                retained.filter(|run| (partition.log_start..partition.end).contains(&run.start)).count() as u64;
+            let counts = self.counts(ix);
+            summary.counts.total += counts.total;
+            summary.counts.pending += counts.pending;
+            summary.counts.processing += counts.processing;
+            summary.counts.completed += counts.completed;
+            summary.counts.dead_letter += counts.dead_letter;
+        }
+        summary
+    }
+
+    /// The arithmetic of 12.2, on cursors alone.
+    fn counts(&self, ix: PartitionIx) -> Counts {
+        let partition = self.tables.partition(ix);
+        let total = partition.end - partition.log_start;
+        let lanes = || self.tables.lanes_of(ix).map(|lane| self.tables.lane(lane).cursor());
+        let lowest = lanes().map(|cursor| cursor.next).min().unwrap_or(0).max(partition.log_start);
+        let pending = partition.end.saturating_sub(lowest);
+        let leased = |cursor: crate::record::Cursor| match cursor.lease {
+            Some(lease) if lease.lives(self.now.store) => lease.end.saturating_sub(cursor.next),
+            _ => 0,
+        };
+        let processing = lanes().map(leased).sum::<u64>().min(pending);
+        let dead_letter = self.tables.dead_count(ix);
+        let completed = total.saturating_sub(pending).saturating_sub(dead_letter);
+        Counts { total, pending, processing, completed, dead_letter }
+    }
+
+    fn describe_queue(&self, tenant: TenantId, name: &QueueName) -> Option<QueueDetail> {
+        let queue = self.tables.find_queue(tenant, name)?;
+        if self.tables.queue(queue).fresh.is_some() {
+            return None;
+        }
+        let mut partitions: Vec<PartitionDetail> = self
+            .durable_partitions(queue)
+            .map(|ix| {
+                let partition = self.tables.partition(ix);
+                let newest = partition.end.checked_sub(1).filter(|last| *last >= partition.log_start);
+                PartitionDetail {
+                    id: partition.id,
+                    name: partition.name.clone(),
+                    created: partition.created,
+                    counts: self.counts(ix),
+                    oldest: newest.and_then(|_| partition.log.created_of(partition.log_start)),
+                    newest: newest.and_then(|last| partition.log.created_of(last)),
+                }
+            })
+            .collect();
+        partitions.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(QueueDetail { summary: self.summary(queue), partitions })
+    }
+
+    fn list_groups(&self, tenant: TenantId, only: Option<&GroupName>) -> Vec<GroupStanding> {
+        let mut rows = Vec::new();
+        for queue in self.tables.queues_of(tenant) {
+            for partition in self.durable_partitions(queue) {
+                for lane in self.tables.lanes_of(partition) {
+                    let group = &self.tables.group(self.tables.lane(lane).group).name;
+                    if only.is_none_or(|only| only == group) {
+                        rows.push(self.standing(lane));
+                    }
+                }
+            }
+        }
+        rows.sort_by(|a, b| (&a.group, &a.queue, &a.partition_name).cmp(&(&b.group, &b.queue, &b.partition_name)));
+        rows
+    }
+
+    fn standing(&self, lane: LaneIx) -> GroupStanding {
+        let row = self.tables.lane(lane);
+        let partition = self.tables.partition(row.partition);
+        let cursor = row.cursor();
+        let first = cursor.next.max(partition.log_start);
+        let lag = partition.end.saturating_sub(first);
+        let oldest = if lag > 0 { partition.log.created_of(first) } else { None };
+        GroupStanding {
+            group: self.tables.group(row.group).name.clone(),
+            queue: self.tables.queue(partition.queue).record.name.clone(),
+            partition: partition.id,
+            partition_name: partition.name.clone(),
+            lease: cursor.lease.map(|lease| lease.id),
+            lease_active: cursor.lease.is_some_and(|lease| lease.lives(self.now.store)),
+            consumed: cursor.consumed,
+            lag,
+            oldest_unconsumed: oldest,
+            time_lag: oldest.map_or(Span::ZERO, |created| self.now.store.since(created).max(Span::ZERO)),
+            stored: row.stored,
+        }
+    }
+
+    fn find_message(&mut self, request: RequestId, tenant: TenantId, address: Address) {
+        let found = self
+            .tables
+            .partition_by_id(address.partition)
+            .filter(|partition| self.tables.tenant_of(*partition) == tenant)
+            .and_then(|partition| {
+                let partition = self.tables.partition(partition);
+                let durable = |offset| offset >= partition.log_start && offset < partition.end;
+                partition.log.lowest(address.transaction.hash(), durable)
+            });
+        let Some(offset) = found else { return self.reply(request, Reply::Message(None)) };
+        let read = SegmentRead { partition: address.partition, from: offset, end: offset + 1 };
+        let find = Find { request, tenant, address, offset };
+        self.ask(StoreRequest::Read(vec![read]), Pending::Find(Box::new(find)));
+    }
+
+    /// The message was read; the error text of its dead letter, if it has one, is read next.
+    pub(super) fn message_read(&mut self, find: Find, reply: StoreReply) {
+        if self.refused_without_slot(find.request) {
+            return;
+        }
+        let StoreReply::Segments(lists) = reply else {
+            return self.reply(find.request, Reply::Refused(Rejection::StoreUnavailable));
+        };
+        let slices: Vec<SegmentSlice> = lists.into_iter().flatten().collect();
+        let dead = self.tables.partition_by_id(find.address.partition).and_then(|partition| {
+            let dead = self.tables.dead_at(partition, find.address.transaction.hash());
+            dead.max_by_key(|dead| (dead.head.failed, dead.head.id)).map(|dead| dead.head.id)
+        });
+        match dead {
+            Some(id) => {
+                let pending = Pending::FindDeadLetter(Box::new(find), slices);
+                self.ask(StoreRequest::ReadDeadLetters(vec![id]), pending);
+            }
+            None => {
+                let detail = self.message_detail(&find, slices, None);
+                self.reply(find.request, Reply::Message(detail));
+            }
+        }
+    }
+
+    /// The dead letter of the message was read.
+    pub(super) fn message_dead_letter_read(&mut self, find: Find, slices: Vec<SegmentSlice>, reply: StoreReply) {
+        if self.refused_without_slot(find.request) {
+            return;
+        }
+        let StoreReply::DeadLetters(rows) = reply else {
+            return self.reply(find.request, Reply::Refused(Rejection::StoreUnavailable));
+        };
+        let dead = rows.into_iter().next().flatten().map(|record| (record.error, record.head.retries));
+        let detail = self.message_detail(&find, slices, dead);
+        self.reply(find.request, Reply::Message(detail));
+    }
+
+    /// Refuses a question whose answer was read while the slot was lost.
+    pub(super) fn refused_without_slot(&mut self, request: RequestId) -> bool {
+        if !self.usable() {
+            self.reply(request, Reply::Refused(Rejection::NotOwner));
+        }
+        !self.usable()
+    }
+
+    fn message_detail(
+        &self,
+        find: &Find,
+        slices: Vec<SegmentSlice>,
+        dead_letter: Option<(compact_str::CompactString, u32)>,
+    ) -> Option<MessageDetail> {
+        let slice = slices.into_iter().next()?;
+        let message = slice.messages.into_iter().next()?;
+        let transaction = transaction_text(message.transaction.as_ref(), slice.base);
+        if transaction != find.address.transaction.as_str() {
+            return None;
+        }
+        let ix = self.tables.partition_by_id(find.address.partition)?;
+        let partition = self.tables.partition(ix);
+        let queue = &self.tables.queue(partition.queue).record;
+        if queue.tenant != find.tenant {
+            return None;
+        }
+        let mut groups: Vec<MessageGroup> = self
+            .tables
+            .lanes_of(ix)
+            .map(|lane| {
+                let row = self.tables.lane(lane);
+                let cursor = row.cursor();
+                let covering = cursor
+                    .lease
+                    .filter(|lease| lease.lives(self.now.store) && (cursor.next..lease.end).contains(&find.offset));
+                MessageGroup {
+                    group: self.tables.group(row.group).name.clone(),
+                    consumed: find.offset < cursor.next,
+                    lease_expires: covering.map(|lease| lease.expires),
+                }
+            })
+            .collect();
+        groups.sort_by(|a, b| a.group.cmp(&b.group));
+        let status = if dead_letter.is_some() { MessageStatus::DeadLetter } else { status_of(&groups) };
+        Some(MessageDetail {
+            id: slice.base,
+            transaction,
+            payload: Some(message.payload),
+            trace: message.trace,
+            producer: message.producer,
+            created: slice.created,
+            partition: partition.id,
+            partition_name: partition.name.clone(),
+            queue: queue.name.clone(),
+            labels: queue.labels.clone(),
+            options: queue.options.clone(),
+            status,
+            dead_letter,
+            groups,
+        })
+    }
+}
+
+/// Completed once every named group is past it; queue mode decides where there is no named group (14.2).
+fn status_of(groups: &[MessageGroup]) -> MessageStatus {
+    let named = groups.iter().any(|group| !group.group.is_queue_mode());
+    let mut deciding = groups.iter().filter(|group| !named || !group.group.is_queue_mode()).peekable();
+    if deciding.peek().is_some() && deciding.all(|group| group.consumed) {
+        MessageStatus::Completed
+    } else if groups.iter().any(|group| group.lease_expires.is_some()) {
+        MessageStatus::Processing
+    } else {
+        MessageStatus::Pending
+    }
+}

@@ -1,0 +1,149 @@
+//! Lanes come and go: with partitions, with subscriptions, with cursors.
+//!
+//! A group with a subscription has a lane on every durable partition of its queue; a group without one only where it
+//! has a cursor.
+
+use alloc::vec::Vec;
+
+use super::Broker;
+use super::tables::{GroupIx, LaneIx, PartitionIx, QueueIx};
+use crate::record::Cursor;
+use crate::rules::start;
+
+impl Broker {
+    /// A new partition: each registered group starts where its record implies.
+    pub(super) fn add_implied_lanes(&mut self, partition: PartitionIx) {
+        let queue = self.tables.partition(partition).queue;
+        let groups: Vec<GroupIx> = self.tables.queue(queue).groups.values().copied().collect();
+        for group in groups {
+            self.add_implied_lane(partition, group);
+        }
+    }
+
+    /// A new registration: the group starts where its record implies on every partition it has no cursor on.
+    pub(super) fn add_missing_lanes(&mut self, group: GroupIx) {
+        let queue = self.tables.group(group).queue;
+        for at in 0..self.tables.queue(queue).partitions.len() {
+            let partition = self.tables.queue(queue).partitions[at];
+            if !self.tables.partition(partition).fresh && self.tables.find_lane(partition, group).is_none() {
+                self.add_implied_lane(partition, group);
+            }
+        }
+    }
+
+    fn add_implied_lane(&mut self, partition: PartitionIx, group: GroupIx) {
+        let Some(next) = self.implied_next(partition, group) else { return };
+        let lane = self.tables.add_lane(partition, group, Cursor { next, ..Cursor::default() }, false);
+        self.place(lane);
+    }
+
+    fn implied_next(&self, partition: PartitionIx, group: GroupIx) -> Option<u64> {
+        let subscription = self.tables.group(group).subscription.as_deref()?;
+        let created = self.tables.partition(partition).created;
+        Some(self.resolve(start::implied(subscription, created), partition))
+    }
+
+    /// Messages were appended: a group that starts at a time still to come passes over what is older than that.
+    pub(super) fn skip_before_start(&mut self, partition: PartitionIx) {
+        let mut next = self.tables.lanes_of(partition).next();
+        while let Some(lane) = next {
+            let row = self.tables.lane(lane);
+            let (group, stored) = (row.group, row.stored || row.writer.is_some());
+            next = row.sibling();
+            let timed = |it: &crate::record::SubscriptionRecord| {
+                it.changed.is_some() || matches!(it.start, crate::record::StartFrom::Time(_))
+            };
+            if stored || !self.tables.group(group).subscription.as_deref().is_some_and(timed) {
+                continue;
+            }
+            if let Some(start) =
+                self.implied_next(partition, group).filter(|at| *at > self.tables.lane(lane).cursor().next)
+            {
+                self.tables.set_cursor(lane, Cursor { next: start, ..Cursor::default() });
+            }
+        }
+    }
+
+    /// A group's registration changed: lanes without a stored cursor start where the new record implies.
+    pub(super) fn renew_implied_lanes(&mut self, group: GroupIx) {
+        let queue = self.tables.group(group).queue;
+        for at in 0..self.tables.queue(queue).partitions.len() {
+            let partition = self.tables.queue(queue).partitions[at];
+            let Some(lane) = self.tables.find_lane(partition, group) else { continue };
+            let row = self.tables.lane(lane);
+            if row.stored || row.writer.is_some() {
+                continue;
+            }
+            let Some(next) = self.implied_next(partition, group) else { continue };
+            if next != row.cursor().next {
+                self.tables.set_cursor(lane, Cursor { next, ..Cursor::default() });
+                self.place(lane);
+            }
+        }
+    }
+
+    /// A group's registration ended: lanes without a stored cursor go.
+    pub(super) fn drop_implied_lanes(&mut self, group: GroupIx) {
+        let queue = self.tables.group(group).queue;
+        for at in 0..self.tables.queue(queue).partitions.len() {
+            let partition = self.tables.queue(queue).partitions[at];
+            if let Some(lane) = self.tables.find_lane(partition, group) {
+                self.drop_lane_without_reason(lane);
+            }
+        }
+    }
+
+    /// A stored cursor is gone: its lane is back at the implied start, or gone too.
+    pub(super) fn forget_cursor(&mut self, lane: LaneIx) {
+        let row = self.tables.lane_mut(lane);
+        row.stored = false;
+        let (partition, group) = (row.partition, row.group);
+        match self.implied_next(partition, group) {
+            Some(next) => {
+                self.tables.set_cursor(lane, Cursor { next, ..Cursor::default() });
+                self.place(lane);
+            }
+            None => {
+                self.drop_lane_without_reason(lane);
+                self.restart_waiters_at(group, partition);
+            }
+        }
+    }
+
+    /// Removes a lane that stands for nothing: no stored cursor, no registration.
+    pub(super) fn drop_lane_without_reason(&mut self, lane: LaneIx) {
+        let row = self.tables.lane(lane);
+        let group = row.group;
+        if row.stored || row.writer.is_some() || self.tables.group(group).subscription.is_some() {
+            return;
+        }
+        self.unplace(lane);
+        self.tables.remove_lane(lane);
+        self.tables.tidy_group(group);
+    }
+
+    /// Messages were taken back: nobody may stand behind the end.
+    pub(super) fn clamp_lanes(&mut self, partition: PartitionIx) {
+        let end = self.tables.partition(partition).log.next();
+        let lanes: Vec<LaneIx> = self.tables.lanes_of(partition).collect();
+        for lane in lanes {
+            let cursor = self.tables.lane(lane).cursor();
+            if cursor.next > end {
+                self.tables.set_cursor(lane, Cursor { next: end, ..cursor });
+            }
+        }
+    }
+
+    /// A queue has ended: everything of it leaves memory, its rows leave the store in steps.
+    pub(super) fn end_queue(&mut self, queue: QueueIx) {
+        self.release_waiters_of(queue);
+        for at in 0..self.tables.queue(queue).partitions.len() {
+            let lanes: Vec<LaneIx> = self.tables.lanes_of(self.tables.queue(queue).partitions[at]).collect();
+            for lane in lanes {
+                self.unplace(lane);
+            }
+        }
+        self.trims.push_back(self.tables.queue(queue).record.id);
+        self.tables.remove_queue(queue);
+    }
+}

@@ -1,0 +1,297 @@
+//! Pushes: one decision per partition; deduplication and the offset are one step (OPT-25).
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use smallvec::SmallVec;
+
+use super::ack::StoredMessages;
+use super::calls::Outcomes;
+use super::commit::{Change, Done, Seat};
+use super::tables::{PartitionIx, QueueIx};
+use super::{Broker, Waiting, Work};
+use crate::command::{Push, PushGroup, RequestId};
+use crate::error::Rejection;
+use crate::limits::{MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES};
+use crate::message::{NewMessage, hash_of, transaction_text};
+use crate::name::{MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId, TransactionHash};
+use crate::options::{Labels, QueueOptions};
+use crate::record::{NewSegment, PartitionRecord, QueueRecord};
+use crate::reply::{PushOutcome, Reply};
+use crate::rules::{dedup, ids, start};
+use crate::store::Write;
+use crate::time::{Moment, Timestamp};
+
+/// The items of one push for one partition.
+pub struct PushPart {
+    call: usize,
+    tenant: TenantId,
+    group: PushGroup,
+    /// Stored messages whose hashes are those of pushed ones.
+    pub(super) twins: StoredMessages,
+}
+
+/// Messages of a partition that have to be read first, by offset.
+type Unread = (PartitionId, SmallVec<[u64; 4]>);
+
+/// Whether a message with a pushed message's transaction id is stored already.
+pub enum Twin {
+    /// None is.
+    None,
+    /// This one is.
+    Of(MessageId),
+    /// One with the same hash is, at this offset: its id has to be read, for a hash proves nothing.
+    Read(u64),
+}
+
+impl Broker {
+    pub(super) fn push_request(&mut self, request: RequestId, tenant: TenantId, push: Push) {
+        self.counters.push_requests += 1;
+        if push.groups.is_empty() {
+            return self.reply(request, Reply::Pushed(Vec::new()));
+        }
+        let nothing = PushOutcome::Failed(Rejection::StoreUnavailable);
+        let call = self.open_call(request, push.groups.len(), Outcomes::Push(vec![nothing; push.items]));
+        for group in push.groups {
+            self.admit(Work::Push(Box::new(PushPart { call, tenant, group, twins: StoredMessages::new() })));
+        }
+    }
+
+    pub(super) fn refuse_push(&mut self, part: PushPart, rejection: Rejection) {
+        let failed = part.group.items.into_iter().map(|(at, _)| (at, PushOutcome::Failed(rejection)));
+        self.push_part_done(part.call, failed);
+    }
+
+    /// Decides a part: each item is stored, or is a duplicate of one that is (4.4).
+    pub(super) fn run_push(&mut self, since: Moment, part: Box<PushPart>) {
+        if let Some(seat) = self.push_blocked(part.tenant, &part.group.queue, &part.group.partition) {
+            return self.wait(seat, Waiting { since, work: Work::Push(part) });
+        }
+        let weight = part.group.items.iter().map(|(_, message)| message.weight()).sum();
+        if self.commits.overflows(weight) {
+            self.commits.close();
+            return self.backlog.push_front(Waiting { since, work: Work::Push(part) });
+        }
+        let stored = match self.stored_twins(&part) {
+            Ok(stored) => stored,
+            Err((partition, offsets)) => return self.read_messages(since, Work::Push(part), partition, &offsets),
+        };
+        let PushPart { call, tenant, group, .. } = *part;
+        let partition = self.partition_for_push(tenant, &group.queue, &group.partition);
+        let first = self.tables.partition(partition).log.next();
+        let several = group.items.len() > 1;
+        let mut outcomes = SmallVec::with_capacity(group.items.len());
+        for ((at, message), twin) in group.items.into_iter().zip(stored) {
+            let twin = twin.or_else(|| if several { self.twin_since(partition, first, &message) } else { None });
+            let outcome = match twin {
+                Some(original) => {
+                    self.counters.push_duplicates += 1;
+                    PushOutcome::Duplicate(original)
+                }
+                None => PushOutcome::Queued(self.append(partition, message)),
+            };
+            outcomes.push((at, outcome));
+        }
+        match self.tables.partition(partition).writer.and_then(|_| self.commits.building()) {
+            // A duplicate of a message in the commit being built is one only if that is carried out.
+            Some(_) => self.commits.draft().1.tell(Done::Push(call, outcomes)),
+            None => self.push_part_done(call, outcomes),
+        }
+    }
+
+    /// For each item its twin among earlier pushes; or the offsets that have to be read to tell.
+    fn stored_twins(&self, part: &PushPart) -> Result<SmallVec<[Option<MessageId>; 16]>, Unread> {
+        let found = self
+            .tables
+            .find_queue(part.tenant, &part.group.queue)
+            .and_then(|queue| self.tables.find_partition(queue, &part.group.partition));
+        let Some(partition) = found else { return Ok(part.group.items.iter().map(|_| None).collect()) };
+        let mut unread = SmallVec::new();
+        let mut twins = SmallVec::with_capacity(part.group.items.len());
+        for (_, message) in &part.group.items {
+            twins.push(match self.stored_twin(partition, message, &part.twins) {
+                Twin::None => None,
+                Twin::Of(id) => Some(id),
+                Twin::Read(offset) => {
+                    unread.push(offset);
+                    None
+                }
+            });
+        }
+        if unread.is_empty() { Ok(twins) } else { Err((self.tables.partition(partition).id, unread)) }
+    }
+
+    /// The commit a push to this partition has to wait for.
+    pub(super) fn push_blocked(&self, tenant: TenantId, queue: &QueueName, partition: &PartitionName) -> Option<Seat> {
+        let queue = self.tables.find_queue(tenant, queue)?;
+        self.commits.blocks(self.tables.queue(queue).fresh).or_else(|| {
+            let partition = self.tables.find_partition(queue, partition)?;
+            self.commits.blocks(self.tables.partition(partition).writer)
+        })
+    }
+
+    /// The partition a push goes to; it and its queue are made when missing (4.5).
+    pub(super) fn partition_for_push(
+        &mut self,
+        tenant: TenantId,
+        queue: &QueueName,
+        partition: &PartitionName,
+    ) -> PartitionIx {
+        let queue = self.queue_for_push(tenant, queue);
+        match self.tables.find_partition(queue, partition) {
+            Some(partition) => partition,
+            None => self.make_partition(queue, partition),
+        }
+    }
+
+    fn queue_for_push(&mut self, tenant: TenantId, name: &QueueName) -> QueueIx {
+        match self.tables.find_queue(tenant, name) {
+            Some(queue) => queue,
+            None => self.make_queue(tenant, name, QueueOptions::implicit(), Labels::derived(name.as_str())),
+        }
+    }
+
+    /// Makes a queue with the commit being built.
+    pub(super) fn make_queue(
+        &mut self,
+        tenant: TenantId,
+        name: &QueueName,
+        options: QueueOptions,
+        labels: Labels,
+    ) -> QueueIx {
+        let id = QueueId(ids::random(&mut self.entropy));
+        let record = QueueRecord { id, tenant, name: name.clone(), labels, options, created: self.now.store };
+        let (seat, draft) = self.commits.draft();
+        draft.write(Write::Queue(Box::new(record.clone())));
+        let queue = self.tables.add_queue(record, Some(seat));
+        self.commits.draft().1.change(Change::NewQueue(queue));
+        queue
+    }
+
+    fn make_partition(&mut self, queue: QueueIx, name: &PartitionName) -> PartitionIx {
+        let id = PartitionId(ids::random(&mut self.entropy));
+        let row = self.tables.queue(queue);
+        let created = start::commit_time(self.now.store, None, row.registered);
+        let record = PartitionRecord { id, queue: row.record.id, name: name.clone(), created, log_start: 0 };
+        let (seat, draft) = self.commits.draft();
+        draft.write(Write::Partition(record.clone()));
+        let partition = self.tables.add_partition(queue, record, Some(seat));
+        self.commits.draft().1.change(Change::NewPartition(partition));
+        self.note_time(queue, created);
+        partition
+    }
+
+    /// The oldest message in the queue's window that has this one's transaction id (4.4, layers 2 and 3). A hash finds
+    /// it; its id decides, for as long as its segment exists.
+    pub(super) fn stored_twin(&self, partition: PartitionIx, message: &NewMessage, read: &StoredMessages) -> Twin {
+        let Some(transaction) = &message.transaction else { return Twin::None };
+        let row = self.tables.partition(partition);
+        let options = &self.tables.queue(row.queue).record.options;
+        let mut unread: Option<u64> = None;
+        let offset = row.log.lowest(transaction.hash(), |offset| {
+            let created = row.log.created_of(offset);
+            if !created.is_some_and(|created| dedup::is_duplicate(options, created, self.now.store)) {
+                return false;
+            }
+            match self.same_transaction(partition, offset, transaction.as_str(), read) {
+                Some(same) => same,
+                None => {
+                    unread = Some(unread.map_or(offset, |lowest| lowest.min(offset)));
+                    false
+                }
+            }
+        });
+        match (unread, offset.and_then(|offset| row.log.id_of(offset))) {
+            (Some(offset), _) => Twin::Read(offset),
+            (None, Some(id)) => Twin::Of(id),
+            (None, None) => Twin::None,
+        }
+    }
+
+    /// Whether the message at `offset` has this very transaction id; none when it has to be read to tell. What retention
+    /// has deleted is known by its hash alone.
+    fn same_transaction(&self, partition: PartitionIx, offset: u64, text: &str, read: &StoredMessages) -> Option<bool> {
+        let row = self.tables.partition(partition);
+        let id = row.log.id_of(offset)?;
+        if offset >= row.end {
+            return Some(self.commits.transaction_in_building(row.id, offset).is_none_or(|given| given == text));
+        }
+        if offset < row.log_start {
+            return Some(true);
+        }
+        let (_, _, slice) = read.iter().find(|(partition, at, _)| (*partition, *at) == (row.id, offset))?;
+        let stored = slice.as_ref().and_then(|slice| slice.messages.first());
+        Some(stored.is_none_or(|message| transaction_text(message.transaction.as_ref(), id) == text))
+    }
+
+    /// The message from offset `first` on, in the commit being built, that has this one's transaction id (4.4, layer 1).
+    fn twin_since(&self, partition: PartitionIx, first: u64, message: &NewMessage) -> Option<MessageId> {
+        let transaction = message.transaction.as_ref()?;
+        let row = self.tables.partition(partition);
+        let offset = row.log.lowest(transaction.hash(), |offset| {
+            offset >= first
+                && self.commits.transaction_in_building(row.id, offset).is_some_and(|id| id == transaction.as_str())
+        })?;
+        row.log.id_of(offset)
+    }
+
+    /// Appends a message to the partition's open segment; opens one where there is none, or it is full.
+    pub(super) fn append(&mut self, partition: PartitionIx, message: NewMessage) -> MessageId {
+        let weight = message.weight();
+        let bytes = message.payload.len() as u64;
+        let base = self.open_segment(partition, weight);
+        let (_, draft) = self.commits.draft();
+        draft.weigh(weight);
+        let row = self.tables.partition_mut(partition);
+        row.open_bytes = row.open_bytes.saturating_add(weight as u32);
+        let at = row.open_write as usize - 1;
+        let Some(Write::Append(segment)) = draft.writes.get_mut(at) else { return base };
+        let id = base.nth(segment.messages.len() as u32);
+        let hash = hash_of(&message, id);
+        segment.messages.push(message);
+        segment.hashes.push(hash);
+        let from = row.log.append(hash);
+        draft.grow_append(partition, from, bytes);
+        id
+    }
+
+    /// Sees to it that the partition has an open segment with room for `weight` more bytes; answers its base id.
+    fn open_segment(&mut self, partition: PartitionIx, weight: usize) -> MessageId {
+        let (seat, draft) = self.commits.draft();
+        let row = self.tables.partition(partition);
+        let queue = self.tables.queue(row.queue);
+        if row.open_write > 0
+            && let Some(Write::Append(open)) = draft.writes.get(row.open_write as usize - 1)
+            && open.messages.len() < MAX_SEGMENT_MESSAGES
+            && open.created > queue.registered
+            && row.open_bytes as usize + weight <= MAX_SEGMENT_BYTES
+        {
+            return open.base;
+        }
+        let last = row.log.runs().last().map(|run| run.created);
+        let created = start::commit_time(self.now.store, last, queue.registered);
+        let base = ids::segment_base(created, &mut self.entropy);
+        self.start_segment(partition, seat, created, base);
+        base
+    }
+
+    fn start_segment(&mut self, partition: PartitionIx, seat: Seat, created: Timestamp, base: MessageId) {
+        let (_, draft) = self.commits.draft();
+        let row = self.tables.partition_mut(partition);
+        let segment = NewSegment {
+            partition: row.id,
+            start: row.log.next(),
+            created,
+            base,
+            messages: Vec::new(),
+            hashes: Vec::<TransactionHash>::new(),
+        };
+        draft.write(Write::Append(segment));
+        row.open_write = draft.writes.len() as u32;
+        row.open_bytes = 0;
+        row.writer = Some(seat);
+        row.log.open(created, base);
+        let queue = row.queue;
+        self.note_time(queue, created);
+    }
+}

@@ -1,0 +1,492 @@
+//! Owning the slot: taking it, loading what it holds, keeping it, losing it (design.md 4.1 to 4.6).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use rand_core::Rng;
+
+use super::calls::Pending;
+use super::log::Log;
+use super::tables::{QueueIx, Tables};
+use super::{Broker, Waiting, Work};
+use crate::limits::{MAX_TRIM_SEGMENTS, OWNERSHIP, RENEW_INTERVAL, STORE_RETRY, TAKEOVER};
+use crate::name::QueueId;
+use crate::record::{CursorRecord, SegmentHead, SubscriptionRecord};
+use crate::store::{
+    CommitKey, CommitNo, Epoch, Fence, LoadPosition, Record, SlotView, StoreReply, StoreRequest, Token,
+};
+use crate::time::{Moment, Timestamp};
+
+/// What the store was asked about the slot.
+pub enum Asked {
+    /// Who owns it.
+    Watch,
+    /// To take it.
+    Take(Token, Moment),
+    /// To renew it.
+    Renew(Fence, Moment),
+    /// For a page of what it holds.
+    Load,
+    /// To raise the own epoch and tell which commits are there.
+    Settle(Token, Vec<CommitNo>, Moment),
+    /// Whether a raise of unknown outcome took place.
+    Look(Token, Vec<CommitNo>),
+    /// To give it up.
+    Release,
+}
+
+/// How this broker stands to its slot.
+#[derive(Default)]
+pub struct Ownership {
+    state: State,
+    fence: Option<Fence>,
+    /// Until when memory may be trusted, since the renewal was *sent*.
+    valid_until: Moment,
+    /// A take whose outcome is unknown: the slot is ours if it carries this token.
+    attempted: Option<Token>,
+    /// The token under which the slot was lost: as long as it is there, nobody else has taken it.
+    dropped: Option<Token>,
+    /// Another owner's epoch and counter, and since when they stand still.
+    observed: Option<(Epoch, u64, Moment)>,
+    /// Queues by id, while loading.
+    loading: BTreeMap<QueueId, QueueIx>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Not ours; nothing asked.
+    #[default]
+    Vacant,
+    /// Not ours; asked who owns it, or to take it.
+    Asking,
+    /// Ours; reading what it holds. Whether a page is asked for, and from where.
+    Loading(bool, Option<LoadPosition>),
+    /// Ours.
+    Owned,
+    /// Ours; finding out what became of a commit.
+    Settling,
+    /// Being given up.
+    Releasing,
+    /// Given up for good.
+    Released,
+}
+
+impl Ownership {
+    /// Under which fence commits may be sent.
+    pub fn sending(&self) -> Option<Fence> {
+        self.fence.filter(|_| self.state == State::Owned)
+    }
+
+    /// Whether an unknown outcome is being settled.
+    pub fn settling(&self) -> bool {
+        self.state == State::Settling
+    }
+
+    /// The epoch of the fence.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.fence.map(|fence| fence.epoch)
+    }
+
+    /// Memory is another's by now: nothing may be decided from it.
+    pub fn distrust(&mut self) {
+        self.valid_until = Moment::default();
+    }
+
+    /// Whether the slot was dropped, because what was loaded is worthless, and is still under our own token.
+    fn still_ours(&self, view: &SlotView) -> bool {
+        self.dropped.is_some() && self.dropped == view.token
+    }
+
+    /// Whether the slot is given up for good.
+    pub fn over(&self) -> bool {
+        self.state == State::Released
+    }
+}
+
+impl Broker {
+    /// Whether the slot is ours and loaded.
+    pub(super) fn owned(&self) -> bool {
+        matches!(self.ownership.state, State::Owned | State::Settling)
+    }
+
+    /// Whether decisions may be made from memory.
+    pub(super) fn usable(&self) -> bool {
+        self.owned() && self.now.monotonic < self.ownership.valid_until
+    }
+
+    /// Asks for the slot when nobody has been asked yet.
+    pub(super) fn start_taking(&mut self) {
+        if self.ownership.state == State::Vacant && self.timers.slot.is_none() && !self.draining {
+            self.watch();
+        }
+    }
+
+    fn watch(&mut self) {
+        self.ownership.state = State::Asking;
+        self.ask(StoreRequest::Watch(self.settings.slot), Pending::Slot(Asked::Watch));
+    }
+
+    fn token(&mut self) -> Token {
+        let mut bytes = [0; 16];
+        self.entropy.fill_bytes(&mut bytes);
+        Token(u128::from_le_bytes(bytes))
+    }
+
+    /// The slot's alarm: a renewal is due, or a retry.
+    pub(super) fn slot_alarm(&mut self) {
+        match self.ownership.state {
+            State::Vacant if !self.draining => self.watch(),
+            State::Vacant | State::Asking | State::Released => {}
+            State::Loading(asked, position) => {
+                self.renew();
+                if !asked {
+                    self.load(position);
+                }
+            }
+            State::Owned | State::Settling => self.renew(),
+            State::Releasing => self.release(),
+        }
+    }
+
+    fn renew(&mut self) {
+        let Some(fence) = self.ownership.fence else { return };
+        let now = self.now.monotonic;
+        self.timers.slot = Some(now.plus(RENEW_INTERVAL));
+        let acknowledged = self.commits.acknowledged;
+        self.ask(StoreRequest::Renew { fence, acknowledged }, Pending::Slot(Asked::Renew(fence, now)));
+    }
+
+    fn load(&mut self, after: Option<LoadPosition>) {
+        self.ownership.state = State::Loading(true, after);
+        self.ask(StoreRequest::Load { slot: self.settings.slot, after }, Pending::Slot(Asked::Load));
+    }
+
+    fn release(&mut self) {
+        let Some(fence) = self.ownership.fence else { return };
+        self.ownership.state = State::Releasing;
+        self.ask(StoreRequest::Release(fence), Pending::Slot(Asked::Release));
+    }
+
+    fn retry_later(&mut self) {
+        let at = self.now.monotonic.plus(STORE_RETRY);
+        self.timers.slot = Some(self.timers.slot.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// The store answered a question about the slot.
+    pub(super) fn slot_answered(&mut self, asked: Asked, reply: StoreReply) {
+        match (asked, reply) {
+            (Asked::Watch, StoreReply::Watched(view)) => self.watched(view),
+            (Asked::Watch, _) => self.vacate_and_retry(),
+            (Asked::Take(token, sent), StoreReply::Taken(epoch)) => self.taken(token, epoch, sent),
+            (Asked::Take(..), StoreReply::Watched(view)) => self.watched(view),
+            (Asked::Take(token, _), reply) => {
+                if reply == StoreReply::Unknown {
+                    self.ownership.attempted = Some(token);
+                }
+                self.vacate_and_retry();
+            }
+            (Asked::Renew(fence, sent), reply) => self.renewed(fence, sent, &reply),
+            (Asked::Load, reply) => self.page(reply),
+            (Asked::Settle(token, numbers, sent), reply) => self.settle_answered(token, numbers, sent, reply),
+            (Asked::Look(token, numbers), reply) => self.looked(token, numbers, reply),
+            (Asked::Release, StoreReply::Released | StoreReply::Fenced) => self.ownership.state = State::Released,
+            (Asked::Release, _) => self.retry_later(),
+        }
+    }
+
+    fn vacate_and_retry(&mut self) {
+        if self.ownership.state == State::Asking {
+            self.ownership.state = State::Vacant;
+            self.retry_later();
+        }
+    }
+
+    /// Takes the slot when nobody owns it, or its owner has been silent for long enough on our own clock.
+    fn watched(&mut self, view: SlotView) {
+        if self.ownership.state != State::Asking {
+            return;
+        }
+        let now = self.now.monotonic;
+        if let Some(token) = self.ownership.attempted.take()
+            && view.token == Some(token)
+        {
+            return self.taken(token, view.epoch, now);
+        }
+        let since = match self.ownership.observed {
+            Some((epoch, beat, since)) if (epoch, beat) == (view.epoch, view.beat) => since,
+            _ => now,
+        };
+        self.ownership.observed = Some((view.epoch, view.beat, since));
+        if self.draining {
+            self.ownership.state = State::Vacant;
+        } else if view.owner.is_none() || self.ownership.still_ours(&view) || now >= since.plus(TAKEOVER) {
+            let token = self.token();
+            let take = StoreRequest::Take {
+                slot: self.settings.slot,
+                seen: view.epoch,
+                token,
+                owner: self.settings.owner.clone(),
+            };
+            self.ask(take, Pending::Slot(Asked::Take(token, now)));
+        } else {
+            self.ownership.state = State::Vacant;
+            self.timers.slot = Some(now.plus(RENEW_INTERVAL).min(since.plus(TAKEOVER)));
+        }
+    }
+
+    fn taken(&mut self, token: Token, epoch: Epoch, sent: Moment) {
+        self.counters.slots_taken += 1;
+        self.ownership.fence = Some(Fence { slot: self.settings.slot, epoch, token });
+        self.ownership.valid_until = sent.plus(OWNERSHIP);
+        self.ownership.observed = None;
+        self.ownership.loading.clear();
+        self.tables = Tables::default();
+        self.timers.clear_lanes();
+        self.commits.restart();
+        self.commits.acknowledged = [None::<CommitKey>, None];
+        self.timers.slot = Some(sent.plus(RENEW_INTERVAL));
+        self.load(None);
+    }
+
+    fn renewed(&mut self, fence: Fence, sent: Moment, reply: &StoreReply) {
+        if self.ownership.fence != Some(fence) {
+            return;
+        }
+        match reply {
+            StoreReply::Renewed => {
+                self.ownership.valid_until = self.ownership.valid_until.max(sent.plus(OWNERSHIP));
+            }
+            // A settling raises the epoch itself; its own answer tells whether somebody else did.
+            StoreReply::Fenced if self.ownership.state != State::Settling => self.lose_slot(),
+            StoreReply::SuffixLost => {
+                self.counters.suffixes_lost += 1;
+                self.lose_slot();
+            }
+            _ => {}
+        }
+    }
+
+    /// A commit's answer was lost: nothing more is sent until the own epoch is raised, which shuts the late original
+    /// out, and the store says which numbers are there.
+    pub(super) fn settle_unknown(&mut self) {
+        if self.ownership.state == State::Owned {
+            self.ownership.state = State::Settling;
+            let token = self.token();
+            self.settle(token, self.commits.numbers());
+        }
+    }
+
+    fn settle(&mut self, token: Token, numbers: Vec<CommitNo>) {
+        let Some(fence) = self.ownership.fence else { return };
+        // Numbers of the epoch in which the commits were sent: later raises change the fence, not them.
+        let epoch = self.commits.sent_under.unwrap_or(fence.epoch);
+        self.commits.sent_under = Some(epoch);
+        let unknown = numbers.iter().map(|number| CommitKey { epoch, number: *number }).collect();
+        let now = self.now.monotonic;
+        self.ask(StoreRequest::Settle { fence, token, unknown }, Pending::Slot(Asked::Settle(token, numbers, now)));
+    }
+
+    fn settle_answered(&mut self, token: Token, numbers: Vec<CommitNo>, sent: Moment, reply: StoreReply) {
+        if self.ownership.state != State::Settling {
+            return;
+        }
+        match reply {
+            StoreReply::Settled { epoch, committed } => {
+                let key_epoch = self.commits.sent_under.take();
+                self.ownership.fence = Some(Fence { slot: self.settings.slot, epoch, token });
+                self.ownership.valid_until = self.ownership.valid_until.max(sent.plus(OWNERSHIP));
+                self.settled(&numbers, &committed, key_epoch.unwrap_or(epoch));
+                self.commits.restart();
+                self.ownership.state = State::Owned;
+            }
+            StoreReply::SuffixLost => {
+                self.counters.suffixes_lost += 1;
+                self.lose_slot();
+            }
+            // Whether the epoch was raised is seen by its token. A certain failure is asked about too: it costs one
+            // round trip and gives the store time.
+            _ => {
+                let look = Asked::Look(token, numbers);
+                self.ask(StoreRequest::Watch(self.settings.slot), Pending::Slot(look));
+            }
+        }
+    }
+
+    fn looked(&mut self, token: Token, numbers: Vec<CommitNo>, reply: StoreReply) {
+        let (State::Settling, Some(fence)) = (self.ownership.state, self.ownership.fence) else { return };
+        match reply {
+            StoreReply::Watched(view) if view.token == Some(token) => {
+                self.ownership.fence = Some(Fence { slot: fence.slot, epoch: view.epoch, token });
+                let token = self.token();
+                self.settle(token, numbers);
+            }
+            StoreReply::Watched(view) if view.token == Some(fence.token) => self.settle(token, numbers),
+            StoreReply::Watched(_) => self.lose_slot(),
+            _ => {
+                let look = Asked::Look(token, numbers);
+                self.ask(StoreRequest::Watch(self.settings.slot), Pending::Slot(look));
+            }
+        }
+    }
+
+    /// The slot is another's, or what was loaded is worthless: everything in memory goes. Work that was certainly not
+    /// carried out waits for the next owner; parked pops wait within their own wait.
+    pub(super) fn lose_slot(&mut self) {
+        self.counters.slots_lost += 1;
+        let now = self.now.monotonic;
+        let mut waiting: Vec<Waiting> = self.abandon_commits();
+        waiting.extend(self.barrier.take());
+        waiting.extend(core::mem::take(&mut self.backlog));
+        for request in self.requeue_parked() {
+            waiting.push(Waiting { since: now, work: Work::Pop(request) });
+        }
+        self.backlog = waiting.into_iter().map(|waiting| Waiting { since: now, ..waiting }).collect();
+        self.tables = Tables::default();
+        self.timers.clear_lanes();
+        self.timers.slot = None;
+        self.timers.set_sweep(now);
+        self.trims.clear();
+        self.trimming = false;
+        self.ownership = Ownership { dropped: self.ownership.fence.map(|fence| fence.token), ..Ownership::default() };
+        if self.draining {
+            self.ownership.state = State::Released;
+        }
+    }
+
+    fn page(&mut self, reply: StoreReply) {
+        let State::Loading(_, position) = self.ownership.state else { return };
+        match reply {
+            StoreReply::Page { records, next, latest } => {
+                self.start_no_earlier_than(latest);
+                for record in records {
+                    self.absorb(record);
+                }
+                match next {
+                    Some(next) => self.load(Some(next)),
+                    None => self.loaded(),
+                }
+            }
+            _ => {
+                self.ownership.state = State::Loading(false, position);
+                self.retry_later();
+            }
+        }
+    }
+
+    /// The store's own clock may have stepped back since the last owner wrote: store time goes on from there, at
+    /// monotonic speed (design.md 5).
+    fn start_no_earlier_than(&mut self, latest: Option<Timestamp>) {
+        if let Some(behind) = latest.map(|latest| latest.since(self.now.store)).filter(|behind| behind.is_positive()) {
+            self.ahead = self.ahead.plus(behind);
+            self.now.store = self.now.store.plus(behind);
+        }
+    }
+
+    /// Takes a loaded record in. What it refers to came before it.
+    fn absorb(&mut self, record: Record) {
+        match record {
+            Record::Queue(record) => {
+                let id = record.id;
+                let queue = self.tables.add_queue(*record, None);
+                self.ownership.loading.insert(id, queue);
+            }
+            Record::Ended(queue) => self.trims.push_back(queue),
+            Record::Subscription(record) => self.absorb_subscription(record),
+            Record::Partition(record) => {
+                if let Some(queue) = self.ownership.loading.get(&record.queue).copied() {
+                    self.note_time(queue, record.created);
+                    self.tables.add_partition(queue, record, None);
+                }
+            }
+            Record::Segment(head) => self.absorb_segment(head),
+            Record::Cursor(CursorRecord { partition, group, cursor }) => {
+                if let Some(partition) = self.tables.partition_by_id(partition) {
+                    let queue = self.tables.partition(partition).queue;
+                    let group = self.tables.group_of(queue, &group);
+                    self.tables.add_lane(partition, group, cursor, true);
+                }
+            }
+            Record::DeadLetter(head) => {
+                if let Some(partition) = self.tables.partition_by_id(head.partition) {
+                    self.tables.add_dead(partition, head);
+                }
+            }
+        }
+    }
+
+    fn absorb_subscription(&mut self, record: SubscriptionRecord) {
+        let Some(queue) = self.ownership.loading.get(&record.queue).copied() else { return };
+        self.note_time(queue, record.registered);
+        let row = self.tables.queue_mut(queue);
+        row.registered = row.registered.max(record.registered);
+        let group = self.tables.group_of(queue, &record.group);
+        self.tables.group_mut(group).subscription = Some(alloc::boxed::Box::new(record));
+    }
+
+    fn absorb_segment(&mut self, head: SegmentHead) {
+        let Some(partition) = self.tables.partition_by_id(head.partition) else { return };
+        let row = self.tables.partition_mut(partition);
+        if row.log.runs().is_empty() {
+            row.log = Log::starting_at(head.start);
+        }
+        row.log.open(head.created, head.base);
+        for hash in head.hashes {
+            row.log.append(hash);
+        }
+        row.end = row.log.next();
+        if head.start >= row.log_start {
+            row.bytes += head.bytes;
+        }
+        let queue = row.queue;
+        self.note_time(queue, head.created);
+    }
+
+    /// All records are here: lanes that a subscription implies are made, and every lane is placed.
+    fn loaded(&mut self) {
+        for queue in core::mem::take(&mut self.ownership.loading).into_values() {
+            let groups: Vec<_> = self.tables.queue(queue).groups.values().copied().collect();
+            for group in groups {
+                self.add_missing_lanes(group);
+            }
+            self.place_queue(queue);
+        }
+        self.ownership.state = State::Owned;
+    }
+
+    /// Removes rows of ended queues, a step at a time.
+    pub(super) fn continue_trimming(&mut self) {
+        let (Some(queue), Some(fence)) = (self.trims.front().copied(), self.ownership.sending()) else { return };
+        if !self.trimming && self.usable() && !self.draining {
+            self.trimming = true;
+            let trim = StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS };
+            self.ask(trim, Pending::Trim(queue));
+        }
+    }
+
+    /// A step of a trim was answered. What failed is tried again by the next owner, or after the next deletion.
+    pub(super) fn trimmed(&mut self, queue: QueueId, reply: StoreReply) {
+        self.trimming = false;
+        match reply {
+            StoreReply::Trimmed { more: true } => {}
+            StoreReply::Trimmed { more: false } | StoreReply::Failed(_) => self.trims.retain(|other| *other != queue),
+            _ => {}
+        }
+    }
+
+    /// Gives the slot up once nothing is in flight.
+    pub(super) fn release_when_drained(&mut self) {
+        if !self.draining {
+            return;
+        }
+        let quiet = self.commits.idle() && self.deliveries.is_empty() && self.backlog.is_empty();
+        match self.ownership.state {
+            State::Vacant => self.ownership.state = State::Released,
+            State::Owned | State::Loading(..) if quiet => self.release(),
+            State::Asking
+            | State::Loading(..)
+            | State::Owned
+            | State::Settling
+            | State::Releasing
+            | State::Released => {}
+        }
+    }
+}

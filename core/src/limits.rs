@@ -1,0 +1,44 @@
+//! Every hard limit, named with its unit.
+
+use crate::time::Span;
+
+/// Bytes of UTF-8 in the name of a queue, partition or group, and in a label.
+pub const MAX_NAME_BYTES: usize = 1_024;
+/// Bytes of UTF-8 in a transaction id.
+pub const MAX_TRANSACTION_ID_BYTES: usize = 65_535;
+
+/// Messages in one segment.
+pub const MAX_SEGMENT_MESSAGES: usize = 1_000;
+/// Payload bytes in one segment; a larger message stands alone.
+pub const MAX_SEGMENT_BYTES: usize = 256 * 1_024;
+
+/// Commits in flight at once.
+pub const MAX_COMMITS_IN_FLIGHT: usize = 2;
+/// Payload bytes in one commit; one larger request goes alone.
+pub const MAX_COMMIT_BYTES: usize = 8 * 1_024 * 1_024;
+/// Writes in one commit; one larger request goes alone.
+pub const MAX_COMMIT_WRITES: usize = 5_000;
+/// Partitions that one step of a seek or a group's deletion touches.
+pub const MAX_STEP_PARTITIONS: usize = 4_096;
+/// Segments that one trim of a deleted queue removes.
+pub const MAX_TRIM_SEGMENTS: u32 = 1_000;
+/// Records in one page of a load.
+pub const MAX_PAGE_RECORDS: usize = 10_000;
+
+/// How often an owner renews its slot.
+pub const RENEW_INTERVAL: Span = Span::from_millis(500);
+/// How long after *sending* a renewal that succeeded an owner may answer from memory.
+pub const OWNERSHIP: Span = Span::from_secs(3);
+/// How long an owner's counter must stand still before another broker may take its slot.
+pub const TAKEOVER: Span = Span::from_millis(3_500);
+/// How long a request waits for its slot to have an owner; a pop waits within its own wait.
+pub const HOLD: Span = Span::from_secs(2);
+/// How long a caller waits for a commit whose outcome is unknown.
+pub const OUTCOME_WAIT: Span = Span::from_secs(10);
+/// How long after a store error the next attempt starts.
+pub const STORE_RETRY: Span = Span::from_millis(100);
+
+/// The lease where neither the request nor a queue says one (OPT-3).
+pub const DEFAULT_LEASE: Span = Span::from_secs(60);
+/// The least time a hash is kept for resolving acks (OPT-26).
+pub const MIN_HASH_AGE: Span = Span::from_secs(900);

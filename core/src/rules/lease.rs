@@ -1,0 +1,28 @@
+//! Taking a batch, under a lease or for good, and lengthening a lease.
+
+use crate::name::LeaseId;
+use crate::record::{Cursor, Lease};
+use crate::time::{Span, Timestamp};
+
+/// The cursor once `first..end` is delivered under a lease. The retry budget stands (6.4).
+pub fn claim(cursor: &Cursor, id: LeaseId, end: u64, length: Span, now: Timestamp) -> Cursor {
+    Cursor { lease: Some(Lease { id, expires: now.plus(length), end }), ..cursor.clone() }
+}
+
+/// The cursor once `first..end` is delivered and committed at once (`autoAck`).
+pub fn claim_for_good(cursor: &Cursor, first: u64, end: u64) -> Cursor {
+    Cursor { next: end, consumed: cursor.consumed + (end - first), lease: None, ..cursor.clone() }
+}
+
+/// The cursor with its live lease lengthened; none when the lease is another's or over. It never shortens (9).
+pub fn extend(cursor: &Cursor, id: LeaseId, length: Span, now: Timestamp) -> Option<Cursor> {
+    let lease = cursor.lease.filter(|lease| lease.id == id && lease.lives(now))?;
+    let expires = lease.expires.max(now.plus(length));
+    Some(Cursor { lease: Some(Lease { expires, ..lease }), ..cursor.clone() })
+}
+
+/// The cursor once nobody holds its batch; none when the lease is not `id`.
+pub fn give_back(cursor: &Cursor, id: LeaseId) -> Option<Cursor> {
+    cursor.lease.filter(|lease| lease.id == id)?;
+    Some(Cursor { lease: None, ..cursor.clone() })
+}

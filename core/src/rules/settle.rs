@@ -1,0 +1,224 @@
+//! The ack decision (8.4): one group of items, one cursor, one outcome.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use compact_str::CompactString;
+
+use crate::command::{AckItem, AckStatus, LeaseProof};
+use crate::options::QueueOptions;
+use crate::record::Cursor;
+use crate::reply::{AckError, AckOutcome};
+use crate::rules::dedup;
+use crate::rules::retry::{self, Verdict};
+use crate::rules::visibility::Durable;
+use crate::time::Timestamp;
+
+/// What a group of ack items does to its cursor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// The cursor afterwards; equal to the one before when nothing changes.
+    pub cursor: Cursor,
+    /// One per item, in order.
+    pub outcomes: Vec<AckOutcome>,
+    /// Some id has no stored hash at all; a transaction rolls back for it, an ack only reports it.
+    pub unknown: bool,
+    /// The message that goes to the dead letters.
+    pub dead_letter: Option<Exhausted>,
+    /// A message is dropped: its retries are exhausted and dead-lettering is off.
+    pub dropped: bool,
+}
+
+/// A message that does not come again.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Exhausted {
+    /// Its offset.
+    pub offset: u64,
+    /// Failed acks charged before this one.
+    pub retries: u32,
+    /// Why (8.8).
+    pub error: CompactString,
+}
+
+/// What an item's id stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// This offset of the delivered batch.
+    Inside(u64),
+    /// Only below the cursor.
+    Below,
+    /// Stored, but above the batch.
+    Above,
+    /// No kept hash.
+    Unknown,
+}
+
+/// Decides the items of one (partition, lease) group at `now`.
+///
+/// The lowest item that is not completed bounds its call: what lies above it does not count. Everything below the
+/// highest completed item is completed with it.
+pub fn decide(
+    cursor: &Cursor,
+    partition: Durable<'_>,
+    items: &[&AckItem],
+    proof: LeaseProof,
+    options: &QueueOptions,
+    require_lease: bool,
+    now: Timestamp,
+) -> Decision {
+    if let Some(error) = refusal(cursor, proof, require_lease, now) {
+        return refuse(cursor, items.len(), error);
+    }
+    let places: Vec<Place> = items.iter().map(|item| place(item, cursor, partition, options, now)).collect();
+    let inside = |at: usize| match places[at] {
+        Place::Inside(offset) => Some(offset),
+        Place::Below | Place::Above | Place::Unknown => None,
+    };
+    let mut signal: Option<(u64, AckStatus)> = None;
+    for (at, item) in items.iter().enumerate() {
+        if let Some(offset) = inside(at)
+            && item.status != AckStatus::Completed
+            && signal.is_none_or(|(lowest, kind)| (offset, weight(item.status)) < (lowest, weight(kind)))
+        {
+            signal = Some((offset, item.status));
+        }
+    }
+    let completed = (0..items.len())
+        .filter(|&at| items[at].status == AckStatus::Completed)
+        .filter_map(inside)
+        .filter(|&offset| signal.is_none_or(|(lowest, _)| offset < lowest))
+        .max();
+
+    let mut after = cursor.clone();
+    if let Some(offset) = completed {
+        advance(&mut after, offset + 1);
+    }
+    let mut dead_letter = None;
+    let mut dropped = false;
+    match (cursor.lease, signal) {
+        // Nothing is out: there is no batch to redeliver and no budget to charge.
+        (None, _) => {}
+        (Some(lease), None) => {
+            if after.next >= lease.end {
+                after.lease = None;
+                after.retries = 0;
+            }
+        }
+        (Some(_), Some((offset, kind))) => {
+            after.lease = None;
+            let verdict = match kind {
+                AckStatus::Completed | AckStatus::Retry => Verdict::Redeliver { retries: cursor.retries },
+                // Asked for by name: neither the budget nor the flags are consulted (8.6).
+                AckStatus::DeadLetter => Verdict::DeadLetter,
+                AckStatus::Failed => retry::failed(options, cursor.retries),
+            };
+            match verdict {
+                Verdict::Redeliver { retries } => after.retries = retries,
+                Verdict::DeadLetter => {
+                    let error = reason(items, &places, offset);
+                    dead_letter = Some(Exhausted { offset, retries: cursor.retries, error });
+                }
+                Verdict::Drop => dropped = true,
+            }
+            if dead_letter.is_some() || dropped {
+                advance(&mut after, offset + 1);
+                after.retries = 0;
+            }
+        }
+    }
+
+    let released = cursor.lease.is_some() && after.lease.is_none();
+    let outcomes = (0..items.len())
+        .map(|at| {
+            let done = items[at].status == AckStatus::Completed;
+            let ended = !done && signal.is_some_and(|(offset, _)| places[at] == Place::Inside(offset));
+            match places[at] {
+                Place::Unknown | Place::Above => failed(AckError::Unresolvable),
+                Place::Below if !done => failed(AckError::AlreadyCommitted),
+                Place::Below | Place::Inside(_) => AckOutcome {
+                    error: None,
+                    lease_released: released,
+                    dead_lettered: ended && dead_letter.is_some(),
+                    dropped: ended && dropped,
+                    noop: places[at] == Place::Below,
+                },
+            }
+        })
+        .collect();
+    let unknown = places.contains(&Place::Unknown);
+    Decision { cursor: after, outcomes, unknown, dead_letter, dropped }
+}
+
+/// A decision that changes nothing and refuses every item.
+pub fn refuse(cursor: &Cursor, items: usize, error: AckError) -> Decision {
+    let outcomes = vec![failed(error); items];
+    Decision { cursor: cursor.clone(), outcomes, unknown: false, dead_letter: None, dropped: false }
+}
+
+/// The outcome of an item that was refused.
+pub fn failed(error: AckError) -> AckOutcome {
+    AckOutcome { error: Some(error), ..AckOutcome::default() }
+}
+
+/// A lease that is named must be the live one; an ack without one is checked against nothing (8.6).
+fn refusal(cursor: &Cursor, proof: LeaseProof, require_lease: bool, now: Timestamp) -> Option<AckError> {
+    match proof {
+        LeaseProof::None => require_lease.then_some(AckError::LeaseRequired),
+        LeaseProof::Foreign => Some(AckError::InvalidLease),
+        LeaseProof::Lease(id) => {
+            let holds = cursor.lease.is_some_and(|lease| lease.id == id && lease.lives(now));
+            (!holds).then_some(AckError::InvalidLease)
+        }
+    }
+}
+
+/// What an id stands for, by the stored hashes alone: the lowest occurrence inside the batch, else one below the cursor.
+fn place(item: &AckItem, cursor: &Cursor, partition: Durable<'_>, options: &QueueOptions, now: Timestamp) -> Place {
+    let Some(transaction) = &item.transaction else { return Place::Unknown };
+    let kept_since = dedup::resolves_since(options, now);
+    let end = cursor.lease.map_or(partition.end, |lease| lease.end);
+    let (mut inside, mut below, mut above) = (None::<u64>, false, false);
+    partition.log.lowest(transaction.hash(), |offset| {
+        let kept = partition.log.created_of(offset).is_some_and(|created| created >= kept_since);
+        if kept && offset < partition.end {
+            if offset < cursor.next {
+                below = true;
+            } else if offset < end {
+                inside = Some(inside.map_or(offset, |lowest| lowest.min(offset)));
+            } else {
+                above = true;
+            }
+        }
+        false
+    });
+    match inside {
+        Some(offset) => Place::Inside(offset),
+        None if below => Place::Below,
+        None if above => Place::Above,
+        None => Place::Unknown,
+    }
+}
+
+/// At one offset the graver status counts.
+fn weight(status: AckStatus) -> u8 {
+    match status {
+        AckStatus::DeadLetter => 0,
+        AckStatus::Failed => 1,
+        AckStatus::Retry => 2,
+        AckStatus::Completed => 3,
+    }
+}
+
+fn advance(cursor: &mut Cursor, next: u64) {
+    cursor.consumed += next.saturating_sub(cursor.next);
+    cursor.next = cursor.next.max(next);
+}
+
+/// The error text of a dead letter (8.8).
+fn reason(items: &[&AckItem], places: &[Place], offset: u64) -> CompactString {
+    let failures = || items.iter().zip(places).filter(|(item, _)| item.status != AckStatus::Completed);
+    failures()
+        .find_map(|(item, place)| item.error.as_ref().filter(|_| *place == Place::Inside(offset)))
+        .or_else(|| failures().find_map(|(item, _)| item.error.as_ref()))
+        .cloned()
+        .unwrap_or_else(|| CompactString::const_new("Retries exhausted"))
+}

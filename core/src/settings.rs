@@ -1,0 +1,36 @@
+//! What a broker is told at its start.
+
+use compact_str::CompactString;
+
+use crate::record::StartFrom;
+use crate::store::Slot;
+
+/// Settings of one broker; none changes while it runs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// The slot it takes.
+    pub slot: Slot,
+    /// Its name in the slot's row, for people.
+    pub owner: CompactString,
+    /// `QUEEN_HOTLIST`: which rule of `windowBuffer` holds (OPT-12 with it, OPT-13 without).
+    pub hot_list: bool,
+    /// `QUEEN_HOTLIST_WINDOW_BATCH`: messages that end a window early (OPT-12).
+    pub window_batch: u64,
+    /// `DEFAULT_SUBSCRIPTION_MODE`: where a group starts that does not say.
+    pub default_start: StartFrom,
+    /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
+    pub require_lease: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            slot: Slot(0),
+            owner: CompactString::const_new("tidegate"),
+            hot_list: true,
+            window_batch: 100,
+            default_start: StartFrom::All,
+            require_lease: false,
+        }
+    }
+}

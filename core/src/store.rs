@@ -1,0 +1,284 @@
+//! The store port: what the core asks of a store and what each answer promises.
+//!
+//! A store knows no rule. It keeps records, hands slots to one owner at a time, and refuses every commit and trim
+//! whose fence is not the slot's. `testkit::conformance` pins all of this down.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use compact_str::CompactString;
+
+use crate::error::StoreError;
+use crate::message::SegmentSlice;
+use crate::name::{DeadLetterId, GroupName, PartitionId, QueueId};
+use crate::record::{
+    CursorRecord, DeadLetterHead, DeadLetterRecord, NewSegment, PartitionRecord, QueueRecord, SegmentHead,
+    SubscriptionRecord,
+};
+use crate::time::Timestamp;
+
+/// What one state machine owns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot(pub u8);
+
+/// Counts the owners of a slot: raised by each take and each settling. 0 means never owned.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// A random value that tells one owner's epoch from another's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u128);
+
+/// Numbers the commits of one epoch, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommitNo(pub u64);
+
+/// A commit's place: unique for ever in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommitKey {
+    /// Of its owner.
+    pub epoch: Epoch,
+    /// Within the epoch.
+    pub number: CommitNo,
+}
+
+/// What shows that the sender owns the slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// The slot.
+    pub slot: Slot,
+    /// Its epoch as the owner knows it.
+    pub epoch: Epoch,
+    /// The token that belongs to it.
+    pub token: Token,
+}
+
+/// Numbers a request to the store, so that its answer is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StoreCall(pub u64);
+
+/// What the core asks.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StoreRequest {
+    /// Who owns the slot? `Watched`
+    Watch(Slot),
+    /// Take the slot if its epoch is still `seen`: epoch + 1, a fresh token, not released. `Taken`, or `Watched` when
+    /// somebody was quicker.
+    Take {
+        /// The slot.
+        slot: Slot,
+        /// The epoch that `Watched` told.
+        seen: Epoch,
+        /// The token from now on.
+        token: Token,
+        /// Who takes it, for people.
+        owner: CompactString,
+    },
+    /// Say that the owner lives. Refused as `SuffixLost` when an acknowledged commit is missing. `Renewed`
+    Renew {
+        /// The owner's fence.
+        fence: Fence,
+        /// The last two commits acknowledged to the owner, newest first.
+        acknowledged: [Option<CommitKey>; 2],
+    },
+    /// Give the slot up: the next taker need not wait. `Released`
+    Release(Fence),
+    /// Commit writes, all or nothing. `Committed`
+    Commit(Commit),
+    /// Raise the own epoch, which shuts out every commit under the old one, then tell which commits are there. `Settled`
+    Settle {
+        /// The owner's fence; afterwards invalid.
+        fence: Fence,
+        /// The token of the raised epoch.
+        token: Token,
+        /// The commits whose outcome is unknown.
+        unknown: Vec<CommitKey>,
+    },
+    /// A page of what the slot holds, heads only. `Page`
+    Load {
+        /// The slot.
+        slot: Slot,
+        /// What the previous page said.
+        after: Option<LoadPosition>,
+    },
+    /// Messages by offset. `Segments`
+    Read(Vec<SegmentRead>),
+    /// Dead letters by id. `DeadLetters`
+    ReadDeadLetters(Vec<DeadLetterId>),
+    /// Remove rows of an ended queue, oldest first. `Trimmed`
+    Trim {
+        /// The owner's fence.
+        fence: Fence,
+        /// Its incarnation.
+        queue: QueueId,
+        /// Segments at most in this step.
+        limit: u32,
+    },
+    /// A round trip that touches what stores. `Pong`
+    Ping,
+}
+
+/// Writes that happen together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Commit {
+    /// The owner's fence: another epoch or token in the store means `Fenced`, and nothing happens.
+    pub fence: Fence,
+    /// Stored with the writes; asking for it settles an unknown outcome.
+    pub number: CommitNo,
+    /// Store time of the commit as its owner reckons it. The next owner starts no earlier than the latest of these.
+    pub time: Timestamp,
+    /// The last two commits acknowledged to the owner, newest first: `SuffixLost` when one is missing.
+    pub acknowledged: [Option<CommitKey>; 2],
+    /// In order.
+    pub writes: Vec<Write>,
+}
+
+/// One change of what is stored. Records are set whole.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Write {
+    /// Set a queue.
+    Queue(Box<QueueRecord>),
+    /// End a queue's incarnation: it, its partitions, cursors, subscriptions and dead letters are gone from every load;
+    /// trims remove the rows.
+    EndQueue(QueueId),
+    /// Set a partition.
+    Partition(PartitionRecord),
+    /// Append a segment. Its start is the partition's next offset.
+    Append(NewSegment),
+    /// Set a cursor.
+    Cursor(CursorRecord),
+    /// Remove a cursor.
+    DropCursor {
+        /// Of this partition.
+        partition: PartitionId,
+        /// And this group.
+        group: GroupName,
+    },
+    /// Set a subscription record.
+    Subscription(SubscriptionRecord),
+    /// Remove a subscription record.
+    DropSubscription {
+        /// On this queue.
+        queue: QueueId,
+        /// Of this group.
+        group: GroupName,
+    },
+    /// File a dead letter.
+    DeadLetter(Box<DeadLetterRecord>),
+    /// Remove a dead letter.
+    DropDeadLetter(DeadLetterId),
+}
+
+/// Messages `from` (inclusive) to `end` (exclusive) of a partition; what is deleted is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentRead {
+    /// The partition.
+    pub partition: PartitionId,
+    /// First offset wanted.
+    pub from: u64,
+    /// One past the last offset wanted.
+    pub end: u64,
+}
+
+/// Where the next page of a load starts; meaningless to anybody but the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoadPosition {
+    /// Kind of record.
+    pub kind: u8,
+    /// Last key given.
+    pub key: u128,
+    /// Last number given under that key.
+    pub number: u64,
+}
+
+/// What a load gives. Every record comes after the records it refers to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Record {
+    /// A queue.
+    Queue(Box<QueueRecord>),
+    /// An ended queue whose rows are not all trimmed yet.
+    Ended(QueueId),
+    /// A subscription.
+    Subscription(SubscriptionRecord),
+    /// A partition.
+    Partition(PartitionRecord),
+    /// A segment, in offset order within its partition.
+    Segment(SegmentHead),
+    /// A cursor.
+    Cursor(CursorRecord),
+    /// A dead letter's narrow part.
+    DeadLetter(DeadLetterHead),
+}
+
+/// Who owns a slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotView {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The owner's token; settles a take of unknown outcome.
+    pub token: Option<Token>,
+    /// The owner, for people; none when never owned or released.
+    pub owner: Option<CompactString>,
+    /// Changes with each renewal.
+    pub beat: u64,
+}
+
+/// An answer of the store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoreAnswer {
+    /// To which request.
+    pub call: StoreCall,
+    /// The store's own time when it answered.
+    pub time: Timestamp,
+    /// What it says.
+    pub reply: StoreReply,
+}
+
+/// What the store says.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StoreReply {
+    /// To `Watch`, and to a `Take` that came too late.
+    Watched(SlotView),
+    /// The slot is the asker's under this epoch.
+    Taken(Epoch),
+    /// The owner's counter was raised.
+    Renewed,
+    /// The slot has no owner.
+    Released,
+    /// Durable.
+    Committed,
+    /// The fence is not the slot's: certainly nothing happened.
+    Fenced,
+    /// A commit that was acknowledged is missing: certainly nothing happened, and all that was loaded is worthless.
+    SuffixLost,
+    /// Certainly nothing happened.
+    Failed(StoreError),
+    /// The answer was lost: it may have happened, or may still happen until a settling shuts it out.
+    Unknown,
+    /// The epoch now, and for each commit asked about whether it is there; final.
+    Settled {
+        /// The raised epoch.
+        epoch: Epoch,
+        /// In the order asked.
+        committed: Vec<bool>,
+    },
+    /// A page, and where the next one starts.
+    Page {
+        /// In an order in which every record follows what it refers to.
+        records: Vec<Record>,
+        /// None when this was the last.
+        next: Option<LoadPosition>,
+        /// The latest time that any commit of the slot carried.
+        latest: Option<Timestamp>,
+    },
+    /// For each read, what is there.
+    Segments(Vec<Vec<SegmentSlice>>),
+    /// For each id, the dead letter if it is there.
+    DeadLetters(Vec<Option<DeadLetterRecord>>),
+    /// Whether rows remain.
+    Trimmed {
+        /// Ask again.
+        more: bool,
+    },
+    /// The store works.
+    Pong,
+}

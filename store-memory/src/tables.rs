@@ -1,0 +1,287 @@
+//! What one slot holds, laid out so that a partition with a message and a cursor stays below 240 bytes: rows name
+//! queues and groups by four-byte numbers, and a partition's first segment and first cursor lie in its own row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use tidegate_core::message::SegmentSlice;
+use tidegate_core::name::{DeadLetterId, GroupName, MessageId, PartitionId, PartitionName, QueueId};
+use tidegate_core::record::{
+    Cursor, CursorRecord, DeadLetterRecord, Lease, PartitionRecord, QueueRecord, SegmentHead, SubscriptionRecord,
+};
+use tidegate_core::store::SegmentRead;
+use tidegate_core::time::Timestamp;
+
+use crate::apply::Scratch;
+use crate::groups::{GroupIndex, Groups};
+use crate::packed::Packed;
+
+/// A queue's place in `Tables::queues`.
+pub(crate) type QueueIndex = u32;
+/// A partition's place in `Tables::partitions`.
+pub(crate) type PartitionIndex = u32;
+
+/// No partition.
+pub(crate) const NOWHERE: PartitionIndex = PartitionIndex::MAX;
+
+/// The rows of one slot.
+#[derive(Clone, Default)]
+pub(crate) struct Tables {
+    pub(crate) queues: Vec<Option<QueueRow>>,
+    pub(crate) free_queues: Vec<QueueIndex>,
+    pub(crate) queue_by_id: BTreeMap<QueueId, QueueIndex>,
+    pub(crate) partitions: Vec<Option<PartitionRow>>,
+    pub(crate) free_partitions: Vec<PartitionIndex>,
+    pub(crate) partition_by_id: HashTable<PartitionIndex>,
+    pub(crate) groups: Groups,
+    pub(crate) dead_letters: BTreeMap<DeadLetterId, DeadLetterRow>,
+    pub(crate) scratch: Scratch,
+}
+
+/// A queue, until its last row is trimmed.
+#[derive(Clone)]
+pub(crate) struct QueueRow {
+    pub(crate) record: Box<QueueRecord>,
+    pub(crate) ended: bool,
+    pub(crate) subscriptions: BTreeMap<GroupName, SubscriptionRecord>,
+    pub(crate) dead_letters: BTreeSet<DeadLetterId>,
+    /// Its partitions as a list in order of creation, which trims go along; `NOWHERE` when there is none.
+    pub(crate) first: PartitionIndex,
+    pub(crate) last: PartitionIndex,
+}
+
+/// A partition with its segments and cursors.
+#[derive(Clone)]
+pub(crate) struct PartitionRow {
+    pub(crate) id: PartitionId,
+    pub(crate) name: PartitionName,
+    pub(crate) created: Timestamp,
+    pub(crate) log_start: u64,
+    /// In offset order, without gaps.
+    pub(crate) segments: SmallVec<[SegmentRow; 1]>,
+    /// By group.
+    pub(crate) cursors: SmallVec<[CursorRow; 1]>,
+    pub(crate) queue: QueueIndex,
+    /// The queue's next partition.
+    pub(crate) next: PartitionIndex,
+}
+
+/// A segment.
+#[derive(Clone)]
+pub(crate) struct SegmentRow {
+    pub(crate) start: u64,
+    pub(crate) created: Timestamp,
+    pub(crate) base: MessageId,
+    pub(crate) messages: Packed,
+}
+
+/// A cursor. Few are leased at any time.
+#[derive(Clone)]
+pub(crate) struct CursorRow {
+    pub(crate) next: u64,
+    pub(crate) consumed: u64,
+    pub(crate) lease: Option<Box<Lease>>,
+    pub(crate) retries: u32,
+    pub(crate) group: GroupIndex,
+}
+
+/// A dead letter.
+#[derive(Clone)]
+pub(crate) struct DeadLetterRow {
+    pub(crate) queue: QueueIndex,
+    pub(crate) record: Box<DeadLetterRecord>,
+}
+
+impl Tables {
+    pub(crate) fn queue(&self, index: QueueIndex) -> Option<&QueueRow> {
+        self.queues.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn queue_mut(&mut self, index: QueueIndex) -> Option<&mut QueueRow> {
+        self.queues.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(crate) fn partition(&self, index: PartitionIndex) -> Option<&PartitionRow> {
+        self.partitions.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn partition_mut(&mut self, index: PartitionIndex) -> Option<&mut PartitionRow> {
+        self.partitions.get_mut(index as usize)?.as_mut()
+    }
+
+    /// The queue of that id, unless it has ended.
+    pub(crate) fn live_queue(&self, id: QueueId) -> Option<QueueIndex> {
+        self.queue_by_id.get(&id).copied().filter(|index| self.lives(*index))
+    }
+
+    /// Whether the queue is there and has not ended.
+    pub(crate) fn lives(&self, queue: QueueIndex) -> bool {
+        self.queue(queue).is_some_and(|queue| !queue.ended)
+    }
+
+    /// The partition of that id, whether or not its queue has ended.
+    pub(crate) fn find_partition(&self, id: PartitionId) -> Option<PartitionIndex> {
+        let is_it = |index: &PartitionIndex| self.partition(*index).is_some_and(|partition| partition.id == id);
+        self.partition_by_id.find(hash(id), is_it).copied()
+    }
+
+    /// The partition of that id, unless its queue has ended.
+    pub(crate) fn live_partition(&self, id: PartitionId) -> Option<PartitionIndex> {
+        self.find_partition(id).filter(|index| self.partition(*index).is_some_and(|row| self.lives(row.queue)))
+    }
+
+    /// The messages that a read asks for; none when the partition is not here.
+    pub(crate) fn read(&self, read: &SegmentRead) -> Option<Vec<SegmentSlice>> {
+        Some(self.partition(self.live_partition(read.partition)?)?.read(read.from, read.end))
+    }
+
+    /// The dead letter of that id, unless its queue has ended.
+    pub(crate) fn dead_letter(&self, id: DeadLetterId) -> Option<&DeadLetterRecord> {
+        self.dead_letters.get(&id).filter(|row| self.lives(row.queue)).map(|row| &*row.record)
+    }
+
+    /// Puts a queue in a free place.
+    pub(crate) fn insert_queue(&mut self, record: Box<QueueRecord>) -> QueueIndex {
+        let index = self.free_queues.pop().unwrap_or(self.queues.len() as QueueIndex);
+        self.queue_by_id.insert(record.id, index);
+        let row = QueueRow {
+            record,
+            ended: false,
+            subscriptions: BTreeMap::new(),
+            dead_letters: BTreeSet::new(),
+            first: NOWHERE,
+            last: NOWHERE,
+        };
+        put(&mut self.queues, index, row);
+        index
+    }
+
+    /// Removes a queue that has no partition.
+    pub(crate) fn remove_queue(&mut self, index: QueueIndex) {
+        if let Some(row) = self.queues.get_mut(index as usize).and_then(Option::take) {
+            self.queue_by_id.remove(&row.record.id);
+            self.free_queues.push(index);
+        }
+    }
+
+    /// Puts a partition in a free place and at the end of its queue's list.
+    pub(crate) fn insert_partition(&mut self, queue: QueueIndex, record: PartitionRecord) -> PartitionIndex {
+        let index = self.free_partitions.pop().unwrap_or(self.partitions.len() as PartitionIndex);
+        let last = self.queue_mut(queue).map_or(NOWHERE, |row| {
+            if row.first == NOWHERE {
+                row.first = index;
+            }
+            std::mem::replace(&mut row.last, index)
+        });
+        if let Some(last) = self.partition_mut(last) {
+            last.next = index;
+        }
+        let PartitionRecord { id, queue: _, name, created, log_start } = record;
+        let (segments, cursors) = (SmallVec::new(), SmallVec::new());
+        let row = PartitionRow { id, name, created, log_start, segments, cursors, queue, next: NOWHERE };
+        put(&mut self.partitions, index, row);
+        let hash_at = |at: &PartitionIndex| {
+            self.partitions.get(*at as usize).and_then(Option::as_ref).map_or(0, |row| hash(row.id))
+        };
+        self.partition_by_id.insert_unique(hash(id), index, hash_at);
+        index
+    }
+
+    /// Removes a partition that is in no list any more.
+    pub(crate) fn remove_partition(&mut self, index: PartitionIndex) {
+        if let Some(row) = self.partitions.get_mut(index as usize).and_then(Option::take) {
+            if let Ok(entry) = self.partition_by_id.find_entry(hash(row.id), |at| *at == index) {
+                entry.remove();
+            }
+            row.cursors.iter().for_each(|cursor| self.groups.leave(cursor.group));
+            self.free_partitions.push(index);
+        }
+    }
+}
+
+impl PartitionRow {
+    /// The offset that the next segment starts at. A segment that ends at or before the log start is not kept.
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.segments.last().map_or(self.log_start, SegmentRow::end)
+    }
+
+    pub(crate) fn to_record(&self, queue: QueueId) -> PartitionRecord {
+        let PartitionRow { id, created, log_start, .. } = *self;
+        PartitionRecord { id, queue, name: self.name.clone(), created, log_start }
+    }
+
+    fn read(&self, from: u64, end: u64) -> Vec<SegmentSlice> {
+        let from = from.max(self.log_start);
+        // By the starts, which lie side by side; an end lies with the segment's messages.
+        let first = self.segments.partition_point(|segment| segment.start <= from).saturating_sub(1);
+        let wanted = self.segments[first..].iter().take_while(|segment| segment.start < end && from < end);
+        let wanted = wanted.skip_while(|segment| segment.end() <= from);
+        wanted.map(|segment| segment.slice(from, end)).collect()
+    }
+
+    /// Where the group's cursor is, or where it would go.
+    pub(crate) fn find_cursor(&self, group: GroupIndex) -> Result<usize, usize> {
+        self.cursors.binary_search_by_key(&group, |cursor| cursor.group)
+    }
+}
+
+impl SegmentRow {
+    /// One past its last offset.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.messages.count()
+    }
+
+    pub(crate) fn head(&self, partition: PartitionId) -> SegmentHead {
+        SegmentHead {
+            partition,
+            start: self.start,
+            created: self.created,
+            base: self.base,
+            bytes: self.messages.payload_bytes(),
+            hashes: self.messages.hashes(self.base),
+        }
+    }
+
+    /// What it has between two offsets, of which it has something.
+    fn slice(&self, from: u64, end: u64) -> SegmentSlice {
+        let skipped = from.saturating_sub(self.start);
+        SegmentSlice {
+            start: self.start + skipped,
+            created: self.created,
+            // A segment has less than 2^30 messages.
+            base: self.base.nth(skipped as u32),
+            messages: self.messages.read(skipped, end - self.start),
+        }
+    }
+}
+
+impl CursorRow {
+    pub(crate) fn new(group: GroupIndex, cursor: Cursor) -> Self {
+        let Cursor { next, retries, consumed, lease } = cursor;
+        CursorRow { next, consumed, lease: lease.map(Box::new), retries, group }
+    }
+
+    pub(crate) fn to_record(&self, partition: PartitionId, groups: &Groups) -> CursorRecord {
+        let CursorRow { next, consumed, retries, .. } = *self;
+        let cursor = Cursor { next, retries, consumed, lease: self.lease.as_deref().copied() };
+        CursorRecord { partition, group: groups.name(self.group).clone(), cursor }
+    }
+}
+
+/// `index` is a place in `rows` or the next one.
+fn put<T>(rows: &mut Vec<Option<T>>, index: u32, row: T) {
+    match rows.get_mut(index as usize) {
+        Some(place) => *place = Some(row),
+        None => rows.push(Some(row)),
+    }
+}
+
+/// Ids are random already; the multiplication carries what tests count up into the top bits, where the table looks.
+fn hash(id: PartitionId) -> u64 {
+    let (high, low) = id.0.as_u64_pair();
+    (high.rotate_left(32) ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+// A million partitions: each byte here is a megabyte.
+const _: () = assert!(size_of::<Option<PartitionRow>>() == 160);
