@@ -1,0 +1,106 @@
+//! HTTP in, commands out: Queen's API over HTTP/1.1 and HTTP/2.
+//!
+//! The way of a request: `accept` has the connection, `router` finds the route, `body` and `query` parse what came with
+//! it into a `Command` (off the core's thread), the driver's handle carries it to the broker, and `wire` writes the reply
+//! as JSON. `route` has one file per resource that does this for its routes; `error` alone knows status codes of
+//! rejections; `receipt` tells the broker whether a leased answer was written.
+//!
+//! Absent on purpose: any rule about queues, any clock but tokio's for timeouts, any random source, anything of stores.
+
+pub mod accept;
+mod body;
+mod error;
+mod io;
+mod metrics;
+mod parked;
+mod query;
+mod receipt;
+mod route;
+mod router;
+mod settings;
+mod time;
+mod wire;
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::{Method, Request, Response};
+use tidegate_driver::Handle;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use receipt::{Body, Connection};
+pub use router::{Level, ROUTES, Route};
+pub use settings::HttpSettings;
+
+use crate::error::Failure;
+
+/// Answers requests with what a broker says; cheap to clone.
+#[derive(Clone)]
+pub struct Service {
+    shared: Arc<Shared>,
+}
+
+/// What every handler needs.
+pub(crate) struct Shared {
+    pub(crate) handle: Handle,
+    pub(crate) settings: HttpSettings,
+    pub(crate) started: Instant,
+    pub(crate) parked: parked::Parked,
+}
+
+impl Service {
+    /// A service over the broker behind `handle`; call it inside a tokio runtime.
+    pub fn new(handle: Handle, settings: HttpSettings) -> Self {
+        Service {
+            shared: Arc::new(Shared { handle, settings, started: Instant::now(), parked: parked::Parked::default() }),
+        }
+    }
+
+    /// Serves one connection, HTTP/1.1 with keep-alive and pipelining or HTTP/2 with prior knowledge, until it ends or
+    /// `shutdown` has drained it.
+    pub async fn serve_connection<I>(&self, io: I, shutdown: CancellationToken)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        let respond = move |request, connection| answer(Arc::clone(&shared), request, connection);
+        accept::serve_connection(io, &self.shared.settings, shutdown, respond).await;
+    }
+}
+
+/// Accepts connections on `listener` until `shutdown`, then drains them; returns when the last is gone.
+pub async fn serve(listener: TcpListener, service: Service, shutdown: CancellationToken) {
+    let shared = Arc::clone(&service.shared);
+    let respond = move |request, connection| answer(Arc::clone(&shared), request, connection);
+    accept::serve_with(listener, &service.shared.settings, shutdown, respond).await;
+}
+
+/// Answers one request, whatever happens: a panic is a 500, and connection and broker go on.
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
+    let head = request.method() == Method::HEAD;
+    let mut handler = pin!(route::dispatch(&shared, request, &connection));
+    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+        Ok(poll) => poll,
+        // The panic hook has told the log what it was.
+        Err(_) => Poll::Ready(Err(Failure::internal())),
+    })
+    .await;
+    let mut response = outcome.unwrap_or_else(|failure| {
+        tracing::debug!(status = failure.status().as_u16(), "request refused");
+        failure.into_response()
+    });
+    if head {
+        let length = HeaderValue::from(response.body().len());
+        response.headers_mut().insert(CONTENT_LENGTH, length);
+        *response.body_mut() = Body::default();
+    }
+    response
+}

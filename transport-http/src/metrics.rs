@@ -1,0 +1,252 @@
+//! Metrics, as one list: name, type, meaning, and where the number comes from. A new one is one more entry.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use tidegate_core::broker::Counters;
+use tidegate_core::name::QueueName;
+
+use crate::Shared;
+
+/// The Prometheus text format.
+pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything a metric can be taken from, read at one moment.
+pub(crate) struct Reading {
+    uptime_seconds: f64,
+    resident_bytes: u64,
+    counters: Counters,
+    parked: BTreeMap<QueueName, u64>,
+}
+
+impl Reading {
+    pub(crate) async fn take(shared: &Shared) -> Self {
+        Reading {
+            uptime_seconds: shared.started.elapsed().as_secs_f64(),
+            resident_bytes: resident_bytes(),
+            counters: shared.handle.counters().await,
+            parked: shared.parked.by_queue(),
+        }
+    }
+}
+
+/// A number that only grows, or one that goes up and down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A family of metrics whose series are known beforehand.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    series: &'static [Series],
+}
+
+/// Labels in braces, if any, and the value.
+type Series = (&'static str, fn(&Reading) -> f64);
+
+/// A family of gauges with a series for each queue that has something to tell.
+struct QueueFamily {
+    name: &'static str,
+    help: &'static str,
+    values: fn(&Reading) -> &BTreeMap<QueueName, u64>,
+}
+
+/// Every family by queue.
+static BY_QUEUE: &[QueueFamily] = &[QueueFamily {
+    name: "queen_parked_long_polls",
+    help: "Long polls waiting now; those of discovery under the empty name.",
+    values: |reading| &reading.parked,
+}];
+
+/// One of the broker's counters as a series.
+macro_rules! counted {
+    ($field:ident) => {
+        |reading: &Reading| reading.counters.$field as f64
+    };
+}
+
+macro_rules! families {
+    ($($kind:ident $name:literal $help:literal $($labels:literal $value:expr),+;)*) => {
+        &[$(Family { name: $name, kind: Kind::$kind, help: $help, series: &[$(($labels, $value)),+] }),*]
+    };
+}
+
+/// Every family, in the order it is printed in.
+static FAMILIES: &[Family] = families! {
+    Gauge "queen_uptime_seconds" "Seconds since the broker's start." "" |reading| reading.uptime_seconds;
+    Gauge "queen_process_resident_memory_bytes" "Resident memory of the process."
+        "" |reading| reading.resident_bytes as f64;
+
+    Counter "queen_process_push_requests_total" "Push requests." "" counted!(push_requests);
+    Counter "queen_process_push_messages_total" "Messages stored by pushes and transactions."
+        "" counted!(push_messages);
+    Counter "queen_process_pop_requests_total" "Pop requests." "" counted!(pop_requests);
+    Counter "queen_process_pop_messages_total" "Messages delivered." "" counted!(pop_messages);
+    Counter "queen_process_ack_requests_total" "Ack requests; a batch counts once." "" counted!(ack_requests);
+    Counter "queen_process_ack_messages_total" "Ack items that succeeded." "" counted!(ack_messages);
+    Counter "queen_pop_targeted_total" "Pops of one partition." "" counted!(pop_targeted);
+    Counter "queen_pop_wildcard_total" "Pops of any partition, discovery included." "" counted!(pop_wildcard);
+    Counter "queen_pop_fill_wait_total" "Pops held back for a fuller batch (minPopWaitTime)." "" counted!(fill_waits);
+    Counter "queen_pop_fill_wait_microseconds_total" "Microseconds that pops were held back for a fuller batch."
+        "" counted!(fill_wait_micros);
+    Counter "queen_batches_fired_total" "Commits sent to the store." "{op=\"commit\"}" counted!(commits);
+    Counter "queen_batch_items_fired_total" "Writes in those commits." "{op=\"commit\"}" counted!(commit_writes);
+
+    Counter "queen_cluster_transactions_total" "Transactions carried out."
+        "{scope=\"cluster\"}" counted!(transactions);
+    Counter "queen_cluster_dlq_total" "Dead letters filed." "{scope=\"cluster\"}" counted!(dead_lettered);
+    Counter "queen_cluster_ack_total" "Ack items by result."
+        "{scope=\"cluster\",result=\"success\"}" counted!(ack_messages),
+        "{scope=\"cluster\",result=\"failed\"}" counted!(ack_refused);
+    Gauge "queen_dlq_depth" "Dead letters now." "{scope=\"cluster\"}" counted!(dead_letters);
+
+    Counter "tidegate_push_duplicates_total" "Pushed items that were duplicates." "" counted!(push_duplicates);
+    Counter "tidegate_pop_empty_total" "Pops answered empty." "" counted!(pop_empty);
+    Counter "tidegate_transactions_rolled_back_total" "Transactions rolled back." "" counted!(transactions_rolled_back);
+    Counter "tidegate_dropped_messages_total" "Messages dropped because retries were exhausted and dead-lettering is off."
+        "" counted!(dropped);
+    Counter "tidegate_leases_given_back_total" "Leases given back because their answer could not be written."
+        "" counted!(given_back);
+    Counter "tidegate_commits_failed_total" "Commits that the store certainly did not carry out."
+        "" counted!(commits_failed);
+    Counter "tidegate_commits_fenced_total" "Commits refused because another owner had the slot."
+        "" counted!(commits_fenced);
+    Counter "tidegate_commits_settled_total" "Commits whose outcome was unknown and has been settled."
+        "" counted!(unknown_settled);
+    Counter "tidegate_slots_taken_total" "Times the slot was taken." "" counted!(slots_taken);
+    Counter "tidegate_slots_lost_total" "Times the slot was lost to another owner." "" counted!(slots_lost);
+    Counter "tidegate_suffixes_lost_total" "Times an acknowledged commit was missing in the store."
+        "" counted!(suffixes_lost);
+    Gauge "tidegate_parked_calls" "Calls parked in the broker now, over all queues." "" counted!(parked);
+    Gauge "tidegate_partitions" "Partitions in memory now." "" counted!(partitions);
+    Gauge "tidegate_queues" "Queues in memory now." "" counted!(queues);
+};
+
+/// What `/metrics/prometheus` prints.
+pub(crate) fn text(reading: &Reading) -> String {
+    let mut out = String::with_capacity(8 * 1024);
+    for Family { name, kind, help, series } in FAMILIES {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in *series {
+            let _ = writeln!(out, "{name}{labels} {}", value(reading));
+        }
+    }
+    for QueueFamily { name, help, values } in BY_QUEUE {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (queue, value) in values(reading) {
+            let _ = writeln!(out, "{name}{{queue=\"{}\"}} {value}", escaped(queue.as_str()));
+        }
+    }
+    out
+}
+
+/// A label's value, as the text format wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// What `/metrics` shows. What has no meaning here is a zero, as clients of the original find it.
+#[derive(Serialize)]
+pub(crate) struct Summary {
+    uptime: f64,
+    requests: Rated,
+    messages: Rated,
+    database: Database,
+    memory: Memory,
+    cpu: Cpu,
+}
+
+#[derive(Serialize)]
+struct Rated {
+    total: u64,
+    rate: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Database {
+    pool_size: u64,
+    idle_connections: u64,
+    waiting_requests: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Memory {
+    rss: u64,
+    heap_total: u64,
+    heap_used: u64,
+    external: u64,
+    array_buffers: u64,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    user: u64,
+    system: u64,
+}
+
+impl Summary {
+    pub(crate) fn new(reading: &Reading) -> Self {
+        let counters = &reading.counters;
+        Summary {
+            uptime: reading.uptime_seconds,
+            requests: Rated { total: counters.push_requests + counters.pop_requests + counters.ack_requests, rate: 0 },
+            messages: Rated { total: counters.push_messages + counters.pop_messages, rate: 0 },
+            database: Database { pool_size: 0, idle_connections: 0, waiting_requests: 0 },
+            memory: Memory { rss: reading.resident_bytes, heap_total: 0, heap_used: 0, external: 0, array_buffers: 0 },
+            cpu: Cpu { user: 0, system: 0 },
+        }
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
+    kibibytes.map_or(0, |kibibytes| kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn families_are_told_apart_and_explained() {
+        let names: BTreeSet<_> = FAMILIES.iter().map(|family| family.name).collect();
+        assert_eq!(names.len(), FAMILIES.len(), "no family twice");
+        for family in FAMILIES {
+            assert!(family.help.ends_with('.'), "{} has a sentence", family.name);
+            assert_eq!(family.kind == Kind::Counter, family.name.ends_with("_total"), "{}", family.name);
+        }
+    }
+
+    #[test]
+    fn the_text_has_help_type_and_value() {
+        let counters = Counters { push_requests: 3, ack_refused: 2, ..Counters::default() };
+        let parked = BTreeMap::from([(QueueName::new("a\"\n\\").expect("a name"), 2)]);
+        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked });
+        for line in [
+            "# HELP queen_process_push_requests_total Push requests.",
+            "# TYPE queen_process_push_requests_total counter",
+            "queen_process_push_requests_total 3",
+            "queen_uptime_seconds 1.5",
+            "queen_cluster_ack_total{scope=\"cluster\",result=\"failed\"} 2",
+            r#"queen_parked_long_polls{queue="a\"\n\\"} 2"#,
+        ] {
+            assert!(text.lines().any(|printed| printed == line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Response bodies, and the way from "the answer was decided" to "the answer was written".
+//!
+//! A leased pop whose answer cannot be written has to give its lease back. So its body carries the receipt; when hyper
+//! has taken the bytes the receipt goes to the connection, and only a flush that succeeded counts it as sent. Whatever
+//! drops it earlier (a closed connection, a reset stream, an answer that was never polled) gives the lease back.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tidegate_driver::Receipt;
+
+/// What is known of one connection while it lives.
+#[derive(Default)]
+pub struct Connection {
+    /// Receipts of answers that hyper has taken and the socket has not.
+    unwritten: Mutex<Vec<Receipt>>,
+    /// Whether `unwritten` holds something: most flushes need not look.
+    any_unwritten: AtomicBool,
+    /// Requests being answered.
+    open: AtomicUsize,
+    /// Goes up with every request begun or ended and every write: a connection on which it stands still is idle.
+    progress: AtomicU64,
+}
+
+impl Connection {
+    /// Counts a request until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.touch();
+        OpenRequest(Arc::clone(self))
+    }
+
+    /// A number that changes as long as something happens; none while a request is being answered.
+    pub(crate) fn idle_mark(&self) -> Option<u64> {
+        (self.open.load(Ordering::Relaxed) == 0).then(|| self.progress.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn touch(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Everything taken so far has reached the socket.
+    pub(crate) fn flushed(&self) {
+        if !self.any_unwritten.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let written = std::mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
+        written.into_iter().for_each(Receipt::sent);
+    }
+
+    fn taken(&self, receipt: Receipt) {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).push(receipt);
+        self.any_unwritten.store(true, Ordering::Release);
+    }
+}
+
+/// A request being answered.
+pub(crate) struct OpenRequest(Arc<Connection>);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.touch();
+    }
+}
+
+/// A response body of one piece.
+#[derive(Default)]
+pub struct Body {
+    bytes: Bytes,
+    receipt: Option<(Receipt, Arc<Connection>)>,
+}
+
+impl Body {
+    /// The answer of a pop, with what says whether it arrived.
+    pub(crate) fn with_receipt(bytes: Bytes, receipt: Receipt, connection: Arc<Connection>) -> Self {
+        Body { bytes, receipt: Some((receipt, connection)) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body { bytes, receipt: None }
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.bytes.is_empty() {
+            return Poll::Ready(None);
+        }
+        if let Some((receipt, connection)) = self.receipt.take() {
+            connection.taken(receipt);
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.len() as u64)
+    }
+}

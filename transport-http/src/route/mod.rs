@@ -1,0 +1,192 @@
+//! One file per resource: parse, order, respond. No rule about queues is in here.
+
+mod ack;
+mod configure;
+mod dead_letters;
+mod groups;
+mod lease;
+mod messages;
+mod ops;
+mod pop;
+mod push;
+mod queues;
+mod transaction;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use serde::Serialize;
+use tidegate_core::command::Command;
+use tidegate_core::name::{GroupName, NameError, PartitionName, QueueName, TenantId};
+use tidegate_core::reply::Reply;
+use tidegate_driver::Receipt;
+
+use crate::Shared;
+use crate::body;
+use crate::error::Failure;
+use crate::query::Query;
+use crate::receipt::{Body, Connection};
+use crate::router::{self, Endpoint, Parameters};
+
+/// The type of every body but the Prometheus text.
+pub(crate) const JSON: &str = "application/json";
+
+/// What a handler gives back.
+type Outcome = Result<Response<Body>, Failure>;
+
+/// Finds the handler of a request and lets it answer.
+pub(crate) async fn dispatch(shared: &Shared, request: Request<Incoming>, connection: &Arc<Connection>) -> Outcome {
+    let (head, body) = request.into_parts();
+    let (route, parameters) = router::find(&head.method, head.uri.path())?;
+    let exchange = Exchange {
+        shared,
+        connection,
+        parameters,
+        query: Query::new(head.uri.query()),
+        headers: &head.headers,
+        body: Some(body),
+    };
+    match route.endpoint {
+        Endpoint::Push => push::push(exchange).await,
+        Endpoint::PopQueue => pop::queue(exchange).await,
+        Endpoint::PopPartition => pop::partition(exchange).await,
+        Endpoint::PopLabels => pop::labels(exchange).await,
+        Endpoint::Ack => ack::single(exchange).await,
+        Endpoint::AckBatch => ack::batch(exchange).await,
+        // Boxed, so that each connection has room for the busy handlers only.
+        other => Box::pin(dispatch_rare(other, exchange)).await,
+    }
+}
+
+async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
+    match endpoint {
+        Endpoint::ExtendLease => lease::extend(exchange).await,
+        Endpoint::Transaction => transaction::transaction(exchange).await,
+        Endpoint::Configure => configure::configure(exchange).await,
+        Endpoint::ListQueues => queues::list(exchange).await,
+        Endpoint::ListNamespaces => queues::list_namespaces(exchange).await,
+        Endpoint::ListTasks => queues::list_tasks(exchange).await,
+        Endpoint::DescribeQueue => queues::describe(exchange).await,
+        Endpoint::DeleteQueue => queues::delete(exchange).await,
+        Endpoint::ListGroups => groups::list(exchange).await,
+        Endpoint::ListLagging => groups::lagging(exchange).await,
+        Endpoint::DescribeGroup => groups::describe(exchange).await,
+        Endpoint::ChangeSubscription => groups::change_subscription(exchange).await,
+        Endpoint::SeekQueue => groups::seek_queue(exchange).await,
+        Endpoint::SeekPartition => groups::seek_partition(exchange).await,
+        Endpoint::DeleteGroup => groups::delete(exchange).await,
+        Endpoint::DeleteGroupOnQueue => groups::delete_on_queue(exchange).await,
+        Endpoint::FindMessage => messages::find(exchange).await,
+        Endpoint::DropDeadLetters => messages::drop_dead_letters(exchange).await,
+        Endpoint::Replay => messages::replay(exchange).await,
+        Endpoint::ListDeadLetters => dead_letters::list(exchange).await,
+        Endpoint::Liveness => Ok(ops::liveness()),
+        Endpoint::Health => ops::health(exchange).await,
+        Endpoint::MetricsJson => ops::metrics_json(exchange).await,
+        Endpoint::MetricsText => ops::metrics_text(exchange).await,
+        Endpoint::Push
+        | Endpoint::PopQueue
+        | Endpoint::PopPartition
+        | Endpoint::PopLabels
+        | Endpoint::Ack
+        | Endpoint::AckBatch => Err(Failure::internal()),
+    }
+}
+
+/// One request on its way to an answer.
+struct Exchange<'r> {
+    shared: &'r Shared,
+    connection: &'r Arc<Connection>,
+    parameters: Parameters<'r>,
+    query: Query<'r>,
+    headers: &'r HeaderMap,
+    body: Option<Incoming>,
+}
+
+impl Exchange<'_> {
+    /// The request's whole body.
+    async fn body(&mut self) -> Result<Bytes, Failure> {
+        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
+        let settings = &self.shared.settings;
+        body::read(body, self.headers, settings.max_body_bytes, settings.body_timeout).await
+    }
+
+    /// Orders `command` and waits for the reply. Dropped meanwhile, the broker hears that the client is gone.
+    async fn ask(&self, command: Command) -> Result<Reply, Failure> {
+        Ok(self.ask_with_receipt(command).await?.0)
+    }
+
+    /// `ask` for what may lease messages.
+    async fn ask_with_receipt(&self, command: Command) -> Result<(Reply, Receipt), Failure> {
+        match self.shared.handle.call(TenantId::DEFAULT, command).await {
+            (Reply::Refused(rejection), _) => Err(rejection.into()),
+            answered => Ok(answered),
+        }
+    }
+
+    /// The path's `n`th parameter as a queue.
+    fn queue(&self, n: usize) -> Result<QueueName, Failure> {
+        QueueName::new(self.parameters.at(n)).map_err(|error| in_path("queue", error))
+    }
+
+    /// The path's `n`th parameter as a partition.
+    fn partition(&self, n: usize) -> Result<PartitionName, Failure> {
+        PartitionName::new(self.parameters.at(n)).map_err(|error| in_path("partition", error))
+    }
+
+    /// The path's `n`th parameter as a group.
+    fn group(&self, n: usize) -> Result<GroupName, Failure> {
+        GroupName::new(self.parameters.at(n)).map_err(|error| in_path("group", error))
+    }
+
+    /// A group that the query may name.
+    fn group_filter(&self) -> Result<Option<GroupName>, Failure> {
+        let name = self.query.filter("consumerGroup")?;
+        name.map(|name| GroupName::new(&name).map_err(|error| in_query("consumerGroup", error))).transpose()
+    }
+}
+
+fn in_path(segment: &str, error: NameError) -> Failure {
+    Failure::bad_request(format!("path segment {segment} {error}"))
+}
+
+fn in_query(name: &str, error: NameError) -> Failure {
+    Failure::bad_request(format!("query parameter {name} {error}"))
+}
+
+/// A reply of another kind than the command's: a defect.
+fn unexpected(reply: &Reply) -> Failure {
+    tracing::error!(?reply, "the broker gave a reply of another kind than the command's");
+    Failure::internal()
+}
+
+/// An answer whose JSON is written already.
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    respond(status, JSON, Bytes::from(body).into())
+}
+
+/// An answer that is serialized.
+fn serialized(status: StatusCode, body: &impl Serialize) -> Outcome {
+    let body = serde_json::to_vec(body).map_err(|error| {
+        tracing::error!(%error, "an answer does not serialize");
+        Failure::internal()
+    })?;
+    Ok(json(status, body))
+}
+
+/// 204: neither body nor length.
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::default());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
