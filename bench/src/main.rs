@@ -1,0 +1,53 @@
+//! `tidegate-bench`: how fast and how small the broker is. Figures are of the machine they are taken on, so each run
+//! prints it.
+
+mod http;
+mod load;
+mod machine;
+mod memory;
+mod payload;
+mod pump;
+mod report;
+mod speed;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The product's allocator: what is measured here is what `tidegate serve` does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What every part of this program fails with: a text for a person.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Parser)]
+#[command(name = "tidegate-bench", version, about = "Measures Tidegate: the core alone, HTTP beside an empty handler")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Core(speed::Arguments),
+    Http(http::Arguments),
+    #[command(hide = true)]
+    Load(load::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().what {
+        What::Core(arguments) if arguments.measures_memory() => memory::run(&arguments),
+        What::Core(arguments) => speed::run(&arguments),
+        What::Http(arguments) => http::run(&arguments),
+        What::Load(arguments) => load::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::failure(&failure.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
