@@ -1,0 +1,201 @@
+//! A broker in this process, its store, and everything a test does with them.
+
+mod api;
+mod client;
+mod store;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_core::broker::Broker;
+use tidegate_core::settings::Settings;
+use tidegate_core::time::Timestamp;
+use tidegate_driver::{Clock, Handle};
+use tidegate_transport_http::{HttpSettings, Service};
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use api::{Batch, QUEUE_MODE, accepted, at, encode, ids, item, micros, refused};
+pub use client::{Answer, Client};
+pub use store::{Backend, Faults};
+
+/// Wall time at the start of every world: 2026-01-01T00:00:00Z.
+const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+/// Bytes a connection buffers in each direction.
+const PIPE: usize = 1 << 20;
+
+/// One broker over one store. Cheap to clone: tasks of a test share it.
+#[derive(Clone)]
+pub struct World {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Clock,
+    store: store::Shared,
+    faults: Arc<Faults>,
+    starts: AtomicU8,
+    running: Mutex<Option<Running>>,
+    /// Connections that wait for the next call, with the start of the broker they lead to.
+    idle: Mutex<Vec<(u8, Client)>>,
+}
+
+/// What ends with the broker; the store does not.
+struct Running {
+    settings: Settings,
+    handle: Handle,
+    task: JoinHandle<()>,
+    service: Service,
+    shutdown: CancellationToken,
+}
+
+impl World {
+    /// A broker with default settings over an empty store.
+    pub async fn start(backend: Backend) -> World {
+        let inner = Inner {
+            clock: Clock::starting_at(BEGIN),
+            store: backend.open(),
+            faults: Arc::default(),
+            starts: AtomicU8::new(0),
+            running: Mutex::new(None),
+            idle: Mutex::default(),
+        };
+        let world = World { inner: Arc::new(inner) };
+        world.run(Settings::default());
+        world
+    }
+
+    /// Shuts the broker down in good order and starts another over the same store.
+    pub async fn restart(&self) {
+        self.restart_with(|_| ()).await;
+    }
+
+    /// As `restart`, with other settings from then on.
+    pub async fn restart_with(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.stop().await;
+        change(&mut settings);
+        self.run(settings);
+    }
+
+    /// Shuts the broker down in good order; gives the settings it had.
+    pub async fn stop(&self) -> Settings {
+        let running = self.take_running();
+        running.shutdown.cancel();
+        running.handle.drain();
+        running.task.await.expect("the broker's task ends");
+        running.settings
+    }
+
+    /// Kills the broker where it stands and starts another over the same store, which has to wait until the dead one's
+    /// ownership has run out; returns when it serves.
+    pub async fn crash(&self) {
+        let running = self.take_running();
+        running.task.abort();
+        assert!(running.task.await.expect_err("aborted").is_cancelled());
+        self.run(running.settings);
+        while self.get("/api/v1/resources/queues").await.status != 200 {
+            self.sleep_ms(50).await;
+        }
+    }
+
+    fn take_running(&self) -> Running {
+        self.inner.idle.lock().unwrap().clear();
+        self.inner.running.lock().unwrap().take().expect("a broker runs")
+    }
+
+    fn run(&self, settings: Settings) {
+        // No two starts may draw the same ids.
+        let entropy = [self.inner.starts.fetch_add(1, Ordering::Relaxed); 32];
+        let broker = Broker::new(settings.clone(), entropy);
+        let store = store::Port::new(self.inner.clock, self.inner.store.clone(), self.inner.faults.clone());
+        let (handle, task) = tidegate_driver::spawn(broker, store, self.inner.clock);
+        let service = Service::new(handle.clone(), HttpSettings::default());
+        let running = Running { settings, handle, task, service, shutdown: CancellationToken::new() };
+        *self.inner.running.lock().unwrap() = Some(running);
+    }
+
+    /// Tells the broker to shut down and goes on at once; the world cannot be used for new connections afterwards.
+    pub fn begin_shutdown(&self) {
+        let running = self.inner.running.lock().unwrap();
+        let running = running.as_ref().expect("a broker runs");
+        running.handle.drain();
+        running.shutdown.cancel();
+    }
+
+    /// Waits until the broker that was told to shut down has ended.
+    pub async fn ended(&self) {
+        let running = self.take_running();
+        running.task.await.expect("the broker's task ends");
+    }
+
+    /// The client's end of a new connection, to write raw bytes to.
+    pub fn connect(&self) -> DuplexStream {
+        let (client, server) = tokio::io::duplex(PIPE);
+        let running = self.inner.running.lock().unwrap();
+        let running = running.as_ref().expect("a broker runs");
+        let (service, shutdown) = (running.service.clone(), running.shutdown.clone());
+        tokio::spawn(async move { service.serve_connection(server, shutdown).await });
+        client
+    }
+
+    /// A new HTTP/1.1 connection.
+    pub async fn client(&self) -> Client {
+        Client::over(self.connect()).await
+    }
+
+    /// What is done to the store and to its clock.
+    pub fn faults(&self) -> &Faults {
+        &self.inner.faults
+    }
+
+    /// Lets time pass.
+    pub async fn sleep_ms(&self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, secs: u64) {
+        tokio::time::sleep(Duration::from_secs(secs)).await;
+    }
+
+    /// Microseconds of virtual time since the world began.
+    pub fn now(&self) -> i64 {
+        i64::try_from(self.inner.clock.moment().as_micros()).expect("tests are short")
+    }
+
+    async fn idle_client(&self) -> (u8, Client) {
+        let start = self.inner.starts.load(Ordering::Relaxed);
+        let idle = self.inner.idle.lock().unwrap().pop();
+        match idle {
+            Some((of, client)) if of == start && client.is_open() => (of, client),
+            _ => (start, self.client().await),
+        }
+    }
+
+    fn give_back(&self, start: u8, client: Client) {
+        self.inner.idle.lock().unwrap().push((start, client));
+    }
+}
+
+/// Whether sizes are the full ones of the scenario page; else they fit into the time of every change.
+pub fn full() -> bool {
+    std::env::var_os("TIDEGATE_FULL").is_some_and(|value| value == "1")
+}
+
+/// Asserts that virtual time since `begun` is `millis`. The two milliseconds on top are tokio's timer and commit times
+/// that are a microsecond ahead of the clock because they must not repeat.
+#[track_caller]
+pub fn took(begun: Instant, millis: u64) {
+    took_between(begun, millis, millis + 2);
+}
+
+/// Asserts that virtual time since `begun` lies within these bounds, in milliseconds.
+#[track_caller]
+pub fn took_between(begun: Instant, least: u64, most: u64) {
+    let elapsed = begun.elapsed().as_millis();
+    let fits = (u128::from(least)..=u128::from(most)).contains(&elapsed);
+    assert!(fits, "took {elapsed} ms, expected {least} to {most}");
+}
