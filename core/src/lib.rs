@@ -13,6 +13,7 @@ pub mod broker;
 pub mod command;
 pub mod error;
 pub mod limits;
+pub mod log;
 pub mod message;
 pub mod name;
 pub mod options;

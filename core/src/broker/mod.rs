@@ -12,7 +12,6 @@ mod counters;
 mod dead_letters;
 mod inspect;
 mod lanes;
-pub mod log;
 mod pop;
 mod push;
 mod ready;

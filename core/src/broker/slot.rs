@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use rand_core::Rng;
 
 use super::calls::Pending;
-use super::log::Log;
 use super::tables::{QueueIx, Tables};
 use super::{Broker, Waiting, Work};
 use crate::limits::{MAX_TRIM_SEGMENTS, OWNERSHIP, RENEW_INTERVAL, STORE_RETRY, TAKEOVER};
+use crate::log::Log;
 use crate::name::QueueId;
 use crate::record::{CursorRecord, SegmentHead, SubscriptionRecord};
 use crate::store::{

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::commit::Seat;
-use super::log::Log;
+use crate::log::Log;
 use crate::name::{DeadLetterId, GroupName, LeaseId, PartitionId, PartitionName, QueueName, TenantId, TransactionHash};
 use crate::record::{Cursor, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SubscriptionRecord};
 use crate::rules::visibility::Durable;

@@ -1,6 +1,6 @@
 //! When a partition has something to give to a group: leases, delay and debounce in one place.
 
-use crate::broker::log::Log;
+use crate::log::Log;
 use crate::options::QueueOptions;
 use crate::record::Cursor;
 use crate::time::{Span, Timestamp};
