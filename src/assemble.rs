@@ -8,7 +8,7 @@ use tidegate_core::broker::Broker;
 use tidegate_driver::{Clock, Handle, Immediate};
 use tidegate_store_memory::MemoryStore;
 use tidegate_transport_http::{HttpSettings, Service};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -36,9 +36,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         let variables = settings.without_effect.join(", ");
         tracing::warn!(variables, "these environment variables have no effect in this version");
     }
-    let listener = TcpListener::bind(settings.listen.as_str())
-        .await
-        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener =
+        listen(settings.listen.as_str()).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr().context("cannot tell the port that is listened on")?;
 
     let entropy = || system::entropy().context("cannot read random bytes from /dev/urandom");
@@ -57,6 +56,23 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let http = tokio::spawn(tidegate_transport_http::serve(listener, service, stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, store = settings.store.name(), "serving");
     Ok(Running { address, handle, broker, http, stop })
+}
+
+/// Listens on the first address that can be had. Clients that come by the thousand, each to park a pop, must not be
+/// turned away by a short queue: the system cuts the length to what it allows.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    const QUEUE: u32 = 4_096;
+    let mut failure = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A restart must not wait for the connections of the last run to be forgotten.
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(QUEUE)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 fn broker_settings(settings: &Settings) -> tidegate_core::settings::Settings {

@@ -253,6 +253,8 @@ async fn listings_show_every_queue(world: World) {
 
     // In detail, with a batch out and one completed.
     let popped = world.pop_partition("second", "a", "batch=1").await;
+    let body = world.get("/api/v1/resources/queues").await.expect(200).json();
+    assert_eq!(body["queues"][0]["messages"], json!({"total": 3, "pending": 2, "processing": 1}));
     let detail = world.queue("second").await;
     let counts = json!({"total": 3, "pending": 3, "processing": 1, "completed": 0, "failed": null, "deadLetter": 0});
     assert_eq!(detail["totals"], counts);

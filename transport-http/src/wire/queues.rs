@@ -53,7 +53,8 @@ impl<'a> Queues<'a> {
             segments: segments(queue),
             messages: Messages {
                 total: queue.counts.total,
-                pending: queue.counts.pending,
+                // Unlike in the detail, what is out is not pending as well (12.1).
+                pending: queue.counts.pending.saturating_sub(queue.counts.processing),
                 processing: queue.counts.processing,
             },
         };
