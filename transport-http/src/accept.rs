@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::HttpSettings;
 use crate::io::Watched;
 use crate::receipt::Connection;
+use crate::tcp::{SEES_CLOSED_PEERS, SharedStream};
 
 /// After a failed `accept` (out of file descriptors, mostly), how long until the next.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -77,7 +78,9 @@ pub async fn serve_with<R, F, B>(
         // A token of its own: looking at it must not contend with every other connection.
         let (settings, shutdown, respond) = (settings.clone(), shutdown.child_token(), respond.clone());
         connections.spawn(async move {
-            serve_connection(stream, &settings, shutdown, respond).await;
+            let (stream, closed) = SharedStream::watched(stream);
+            let peer = Peer { closed, seen: SEES_CLOSED_PEERS };
+            serve_connection(stream, peer, &settings, shutdown, respond).await;
             drop(place);
         });
     }
@@ -86,14 +89,25 @@ pub async fn serve_with<R, F, B>(
     connections.wait().await;
 }
 
+/// The other end of a connection.
+pub(crate) struct Peer<C> {
+    /// Ends when it has closed its side.
+    pub(crate) closed: C,
+    /// Whether `closed` can be relied on. Then a client that closes its side is still answered what it asked, and only
+    /// what it waits for is given up; else hyper ends the connection when it sees the end.
+    pub(crate) seen: bool,
+}
+
 /// Serves one connection until it ends, is idle for too long, or is drained.
-pub(crate) async fn serve_connection<I, R, F, B>(
+pub(crate) async fn serve_connection<I, C, R, F, B>(
     io: I,
+    peer: Peer<C>,
     settings: &HttpSettings,
     shutdown: CancellationToken,
     respond: R,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    C: Future<Output = ()>,
     R: Fn(Request<Incoming>, Arc<Connection>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: hyper::body::Body<Error = Infallible> + Send + 'static,
@@ -110,13 +124,15 @@ pub(crate) async fn serve_connection<I, R, F, B>(
             Ok::<_, Infallible>(response)
         }
     });
-    let builder = builder();
+    let builder = builder(peer.seen);
     let connection = builder.serve_connection(Watched::new(TokioIo::new(io), Arc::clone(&state)), service);
     let mut connection = pin!(connection);
 
     let idle_timeout = settings.idle_timeout.unwrap_or(Duration::MAX);
     let mut idle_mark = state.idle_mark();
     let mut idle_check = pin!(sleep(idle_timeout));
+    let mut closed = pin!(peer.closed);
+    let mut departed = false;
     // From here on the connection only finishes what it has, until this instant.
     let mut leave_by: Option<Instant> = None;
     let ended = loop {
@@ -137,6 +153,10 @@ pub(crate) async fn serve_connection<I, R, F, B>(
                     idle_check.set(sleep(idle_timeout));
                 }
             }
+            () = closed.as_mut(), if !departed => {
+                departed = true;
+                state.depart();
+            }
             () = until(leave_by) => break None,
         }
     };
@@ -154,11 +174,10 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(half_close: bool) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // Without half-close, hyper notices a client that left while its handler is parked, and drops the handler. The
-    // header timeout is off because it sets a timer per request; the idle check covers slow headers as well.
-    builder.http1().half_close(false).keep_alive(true).header_read_timeout(None).timer(TokioTimer::new());
+    // Without half-close, hyper drops a parked handler when it sees the client's end of file. The header timeout is off because it sets a timer per request; the idle check covers slow headers as well.
+    builder.http1().half_close(half_close).keep_alive(true).header_read_timeout(None).timer(TokioTimer::new());
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -18,6 +18,7 @@ mod receipt;
 mod route;
 mod router;
 mod settings;
+mod tcp;
 mod time;
 mod wire;
 
@@ -72,7 +73,9 @@ impl Service {
     {
         let shared = Arc::clone(&self.shared);
         let respond = move |request, connection| answer(Arc::clone(&shared), request, connection);
-        accept::serve_connection(io, &self.shared.settings, shutdown, respond).await;
+        // Only hyper itself sees this client leave.
+        let peer = accept::Peer { closed: std::future::pending(), seen: false };
+        accept::serve_connection(io, peer, &self.shared.settings, shutdown, respond).await;
     }
 }
 

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tidegate_driver::Receipt;
+use tokio_util::sync::CancellationToken;
 
 /// What is known of one connection while it lives.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub struct Connection {
     any_unwritten: AtomicBool,
     /// Requests being answered.
     open: AtomicUsize,
+    /// The client has closed its side: it asks for nothing more, and waits for nothing.
+    departed: CancellationToken,
     /// Goes up with every request begun or ended and every write: a connection on which it stands still is idle.
     progress: AtomicU64,
 }
@@ -42,6 +45,16 @@ impl Connection {
 
     pub(crate) fn touch(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The client has closed its side.
+    pub(crate) fn depart(&self) {
+        self.departed.cancel();
+    }
+
+    /// Ends when the client has closed its side.
+    pub async fn departed(&self) {
+        self.departed.cancelled().await;
     }
 
     /// Everything taken so far has reached the socket.

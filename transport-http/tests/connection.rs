@@ -15,7 +15,7 @@ use tidegate_core::store::StoreRequest;
 use tidegate_core::time::Timestamp;
 use tidegate_driver::{Answer, Clock, Immediate, Store};
 use tidegate_store_memory::MemoryStore;
-use tidegate_transport_http::{Body, HttpSettings, Service, accept};
+use tidegate_transport_http::{Body, Connection, HttpSettings, Service, accept};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -318,30 +318,24 @@ async fn a_leased_answer_that_cannot_be_written_gives_its_lease_back() {
 /// On real sockets: what counts here is what the kernel tells.
 #[tokio::test]
 async fn a_client_that_leaves_while_parked_is_noticed() {
-    struct Leaves(Arc<AtomicUsize>);
-    impl Drop for Leaves {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (left, shutdown) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
     let (counter, token) = (Arc::clone(&left), shutdown.clone());
     let server = tokio::spawn(async move {
-        let park = move |_, _| {
-            let leaves = Leaves(Arc::clone(&counter));
+        let park = move |_, connection: Arc<Connection>| {
+            let counter = Arc::clone(&counter);
             async move {
-                std::future::pending::<()>().await;
-                drop(leaves);
+                connection.departed().await;
+                counter.fetch_add(1, Ordering::SeqCst);
                 hyper::Response::new(Body::default())
             }
         };
         accept::serve_with(listener, &HttpSettings::default(), token, park).await;
     });
     let mut client = tokio::net::TcpStream::connect(address).await.expect("a connection");
-    client.write_all(b"GET /parked HTTP/1.1\r\n\r\n").await.expect("a request");
+    // With more behind it that nobody reads yet.
+    client.write_all(b"GET /parked HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n").await.expect("a request");
     sleep(Duration::from_millis(20)).await;
     assert_eq!(left.load(Ordering::SeqCst), 0);
     drop(client);
@@ -350,7 +344,7 @@ async fn a_client_that_leaves_while_parked_is_noticed() {
             sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(Duration::from_secs(5), gone).await.expect("the handler is dropped");
+    timeout(Duration::from_secs(5), gone).await.expect("the handler is told");
     shutdown.cancel();
     timeout(Duration::from_secs(5), server).await.expect("the drain ends").expect("the server does not panic");
 }

@@ -201,6 +201,12 @@ impl Broker {
         self.pop_gone(id);
     }
 
+    /// The client waits no longer, and may still read: a parked call is answered empty, one that is being decided goes on.
+    pub fn stop_waiting(&mut self, now: Now, id: RequestId) {
+        self.enter(now);
+        self.pop_stop_waiting(id);
+    }
+
     /// The answer was written: forget it.
     pub fn sent(&mut self, id: RequestId) {
         self.pop_sent(id);

@@ -624,6 +624,19 @@ impl Broker {
         }
     }
 
+    /// Ends the wait of a pop, and nothing else.
+    pub(super) fn pop_stop_waiting(&mut self, request: RequestId) {
+        let Some(call) = self.pops.get_mut(&request) else { return };
+        match call.stage {
+            Stage::Queued => call.deadline = None,
+            Stage::Parked => {
+                let seq = call.seq;
+                self.wait_over(seq);
+            }
+            Stage::Left | Stage::Delivering(_) | Stage::Answered(_) => {}
+        }
+    }
+
     pub(super) fn pop_gone(&mut self, request: RequestId) {
         let Some(call) = self.pops.get_mut(&request) else { return };
         match call.stage {

@@ -12,6 +12,7 @@ mod push;
 mod queues;
 mod transaction;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -116,12 +117,26 @@ impl Exchange<'_> {
 
     /// Orders `command` and waits for the reply. Dropped meanwhile, the broker hears that the client is gone.
     async fn ask(&self, command: Command) -> Result<Reply, Failure> {
-        Ok(self.ask_with_receipt(command).await?.0)
+        match self.shared.handle.call(TenantId::DEFAULT, command).await.0 {
+            Reply::Refused(rejection) => Err(rejection.into()),
+            reply => Ok(reply),
+        }
     }
 
-    /// `ask` for what may lease messages.
+    /// `ask` for what may wait and lease messages.
     async fn ask_with_receipt(&self, command: Command) -> Result<(Reply, Receipt), Failure> {
-        match self.shared.handle.call(TenantId::DEFAULT, command).await {
+        let mut call = pin!(self.shared.handle.call(TenantId::DEFAULT, command));
+        let answered = tokio::select! {
+            biased;
+            answered = call.as_mut() => answered,
+            () = self.connection.departed() => {
+                // A client that left must not be given what comes later. It may only have closed its side, so what is
+                // decided already is still written.
+                call.stop_waiting();
+                call.await
+            }
+        };
+        match answered {
             (Reply::Refused(rejection), _) => Err(rejection.into()),
             answered => Ok(answered),
         }
