@@ -126,7 +126,12 @@ fn explain<'b, T: Deserialize<'b>>(place: &str, text: &'b str, error: &serde_jso
         Err(error) => {
             let path = error.path().to_string();
             let path = if path == "." { place.to_owned() } else { format!("{place}{path}") };
-            let what = shorten(&error.inner().to_string());
+            let mut what = error.inner().to_string();
+            // Inside a part of the body, the parser counts from the part's start: its path is the better place to look.
+            if let Some(at) = what.rfind(" at line ").filter(|_| !place.is_empty()) {
+                what.truncate(at);
+            }
+            let what = shorten(&what);
             if path.is_empty() { what } else { format!("{}: {what}", shorten(&path)) }
         }
         // The value itself was fine: something follows it.

@@ -97,6 +97,12 @@ static FAMILIES: &[Family] = families! {
     Counter "queen_batches_fired_total" "Commits sent to the store." "{op=\"commit\"}" counted!(commits);
     Counter "queen_batch_items_fired_total" "Writes in those commits." "{op=\"commit\"}" counted!(commit_writes);
 
+    Counter "queen_cluster_push_requests_total" "Push requests." "{scope=\"cluster\"}" counted!(push_requests);
+    Counter "queen_cluster_push_messages_total" "Messages stored." "{scope=\"cluster\"}" counted!(push_messages);
+    Counter "queen_cluster_pop_requests_total" "Pop requests." "{scope=\"cluster\"}" counted!(pop_requests);
+    Counter "queen_cluster_pop_messages_total" "Messages delivered." "{scope=\"cluster\"}" counted!(pop_messages);
+    Counter "queen_cluster_ack_requests_total" "Ack requests." "{scope=\"cluster\"}" counted!(ack_requests);
+    Counter "queen_cluster_ack_messages_total" "Ack items that succeeded." "{scope=\"cluster\"}" counted!(ack_messages);
     Counter "queen_cluster_transactions_total" "Transactions carried out."
         "{scope=\"cluster\"}" counted!(transactions);
     Counter "queen_cluster_dlq_total" "Dead letters filed." "{scope=\"cluster\"}" counted!(dead_lettered);
