@@ -5,6 +5,7 @@
 //! line, and a lookup table appears only once a scan would cost more than it.
 
 use alloc::boxed::Box;
+use core::ops::Range;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
@@ -124,6 +125,24 @@ impl Log {
         }
     }
 
+    /// The lowest offset of `range` with `hash` for which `wanted` holds. A short range is scanned: its hashes lie side by
+    /// side, the table's places all over memory.
+    pub fn lowest_in(
+        &self,
+        range: Range<u64>,
+        hash: TransactionHash,
+        mut wanted: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
+        let start = self.hash_start();
+        let range = range.start.max(start)..range.end.min(self.next);
+        if range.end.saturating_sub(range.start) > SCANNED_HASHES as u64 {
+            return self.lowest(hash, |offset| range.contains(&offset) && wanted(offset));
+        }
+        let hash = halves(hash);
+        let mut offsets = range;
+        offsets.find(|&offset| self.hashes[(offset - start) as usize] == hash && wanted(offset))
+    }
+
     /// The segment that holds `offset`.
     pub fn run_of(&self, offset: u64) -> Option<&Run> {
         if offset >= self.next {
@@ -197,6 +216,15 @@ mod tests {
                 assert_eq!(log.lowest(hash, |offset| offset > n), Some(n + size as u64 / 2));
             }
             assert_eq!(log.lowest(TransactionHash(u128::MAX), |_| true), None);
+            let twice = TransactionHash(1);
+            let again = size as u64 / 2 + 1;
+            for end in [again, again + 1, again + 100] {
+                let found = (again < end.min(size as u64)).then_some(again);
+                assert_eq!(log.lowest_in(2..end, twice, |_| true), found);
+                assert_eq!(log.lowest_in(0..end, twice, |_| true), Some(1));
+                assert_eq!(log.lowest_in(0..end, twice, |offset| offset > 1), found);
+            }
+            assert_eq!(log.lowest_in(3..3, twice, |_| true), None);
         }
     }
 

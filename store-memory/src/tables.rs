@@ -214,7 +214,11 @@ impl PartitionRow {
     fn read(&self, from: u64, end: u64) -> Vec<SegmentSlice> {
         let from = from.max(self.log_start);
         // By the starts, which lie side by side; an end lies with the segment's messages.
-        let first = self.segments.partition_point(|segment| segment.start <= from).saturating_sub(1);
+        let first = match self.segments.last() {
+            // Consumers that keep up read the newest segment.
+            Some(last) if last.start <= from => self.segments.len() - 1,
+            _ => self.segments.partition_point(|segment| segment.start <= from).saturating_sub(1),
+        };
         let wanted = self.segments[first..].iter().take_while(|segment| segment.start < end && from < end);
         let wanted = wanted.skip_while(|segment| segment.end() <= from);
         wanted.map(|segment| segment.slice(from, end)).collect()

@@ -77,7 +77,7 @@ impl Broker {
             trace: message.trace,
             producer: message.producer,
         };
-        let new = self.append(partition, message);
+        let new = self.append(partition, message, 1);
         self.remove_dead_letter(id);
         let reply = Reply::Replayed(Some(Replayed { queue, partition: name, id: new }));
         self.commits.draft().1.tell(Done::Reply(replay.request, Box::new(reply)));

@@ -104,7 +104,7 @@ pub struct Broker {
     backlog: VecDeque<Waiting>,
     /// The exclusive change, or the question, that waits for everything that is open.
     barrier: Option<Waiting>,
-    pops: BTreeMap<RequestId, PopCall>,
+    pops: BTreeMap<RequestId, Box<PopCall>>,
     waiters: Waiters,
     /// Claims on their way to a client, by number; numbers are not used again, for a late read may still name one.
     deliveries: BTreeMap<u64, PendingDelivery>,

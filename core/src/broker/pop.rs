@@ -115,7 +115,7 @@ impl Broker {
         let deadline = pop.wait.filter(|wait| wait.is_positive()).map(|wait| self.now.monotonic.plus(wait));
         let seq = self.waiters.next_seq();
         let (hold, patient, stage, spots) = (None, false, Stage::Queued, SmallVec::new());
-        let call = PopCall { tenant, pop, seq, deadline, hold, patient, stage, spots };
+        let call = Box::new(PopCall { tenant, pop, seq, deadline, hold, patient, stage, spots });
         self.pops.insert(request, call);
         self.admit(Work::Pop(request));
     }
@@ -183,7 +183,7 @@ impl Broker {
     }
 
     /// Parks a pop; one that does not wait, or has waited long enough, is answered empty.
-    fn park(&mut self, request: RequestId, mut call: PopCall) {
+    fn park(&mut self, request: RequestId, mut call: Box<PopCall>) {
         let Some(deadline) = call.deadline.filter(|at| *at > self.now.monotonic && !self.draining) else {
             self.end_hold(&mut call);
             self.counters.pop_empty += 1;
@@ -422,7 +422,7 @@ impl Broker {
     fn deliverable_now(&self, call: &PopCall, reach: &Reach) -> (u64, Option<Timestamp>) {
         let mut lanes: Vec<(u64, LaneIx)> = Vec::new();
         match reach {
-            Reach::Lane(lane) => match self.tables.lane(*lane).place {
+            Reach::Lane(lane) => match self.tables.lane(*lane).place() {
                 Place::Ready(seq) => lanes.push((seq, *lane)),
                 Place::Idle | Place::Timed(_) => {}
             },
@@ -520,7 +520,7 @@ impl Broker {
 
     fn first_ready(&self, reach: &Reach) -> Option<LaneIx> {
         match reach {
-            Reach::Lane(lane) => matches!(self.tables.lane(*lane).place, Place::Ready(_)).then_some(*lane),
+            Reach::Lane(lane) => matches!(self.tables.lane(*lane).place(), Place::Ready(_)).then_some(*lane),
             Reach::Groups(groups) => {
                 let firsts = groups.iter().filter_map(|group| self.tables.group(*group).ready.first_key_value());
                 firsts.min_by_key(|(seq, _)| **seq).map(|(_, lane)| *lane)
@@ -619,7 +619,7 @@ impl Broker {
     }
 
     pub(super) fn pop_sent(&mut self, request: RequestId) {
-        if matches!(self.pops.get(&request), Some(PopCall { stage: Stage::Answered(_), .. })) {
+        if self.pops.get(&request).is_some_and(|call| matches!(call.stage, Stage::Answered(_))) {
             self.pops.remove(&request);
         }
     }

@@ -81,14 +81,16 @@ impl Broker {
         let first = self.tables.partition(partition).log.next();
         let several = group.items.len() > 1;
         let mut outcomes = SmallVec::with_capacity(group.items.len());
+        let mut left = group.items.len();
         for ((at, message), twin) in group.items.into_iter().zip(stored) {
+            left -= 1;
             let twin = twin.or_else(|| if several { self.twin_since(partition, first, &message) } else { None });
             let outcome = match twin {
                 Some(original) => {
                     self.counters.push_duplicates += 1;
                     PushOutcome::Duplicate(original)
                 }
-                None => PushOutcome::Queued(self.append(partition, message)),
+                None => PushOutcome::Queued(self.append(partition, message, left + 1)),
             };
             outcomes.push((at, outcome));
         }
@@ -228,18 +230,17 @@ impl Broker {
     fn twin_since(&self, partition: PartitionIx, first: u64, message: &NewMessage) -> Option<MessageId> {
         let transaction = message.transaction.as_ref()?;
         let row = self.tables.partition(partition);
-        let offset = row.log.lowest(transaction.hash(), |offset| {
-            offset >= first
-                && self.commits.transaction_in_building(row.id, offset).is_some_and(|id| id == transaction.as_str())
+        let offset = row.log.lowest_in(first..row.log.next(), transaction.hash(), |offset| {
+            self.commits.transaction_in_building(row.id, offset).is_some_and(|id| id == transaction.as_str())
         })?;
         row.log.id_of(offset)
     }
 
     /// Appends a message to the partition's open segment; opens one where there is none, or it is full.
-    pub(super) fn append(&mut self, partition: PartitionIx, message: NewMessage) -> MessageId {
+    pub(super) fn append(&mut self, partition: PartitionIx, message: NewMessage, left: usize) -> MessageId {
         let weight = message.weight();
         let bytes = message.payload.len() as u64;
-        let base = self.open_segment(partition, weight);
+        let base = self.open_segment(partition, weight, left);
         let (_, draft) = self.commits.draft();
         draft.weigh(weight);
         let row = self.tables.partition_mut(partition);
@@ -256,7 +257,7 @@ impl Broker {
     }
 
     /// Sees to it that the partition has an open segment with room for `weight` more bytes; answers its base id.
-    fn open_segment(&mut self, partition: PartitionIx, weight: usize) -> MessageId {
+    fn open_segment(&mut self, partition: PartitionIx, weight: usize, left: usize) -> MessageId {
         let (seat, draft) = self.commits.draft();
         let row = self.tables.partition(partition);
         let queue = self.tables.queue(row.queue);
@@ -271,11 +272,11 @@ impl Broker {
         let last = row.log.runs().last().map(|run| run.created);
         let created = start::commit_time(self.now.store, last, queue.registered);
         let base = ids::segment_base(created, &mut self.entropy);
-        self.start_segment(partition, seat, created, base);
+        self.start_segment(partition, seat, created, base, left.min(MAX_SEGMENT_MESSAGES));
         base
     }
 
-    fn start_segment(&mut self, partition: PartitionIx, seat: Seat, created: Timestamp, base: MessageId) {
+    fn start_segment(&mut self, partition: PartitionIx, seat: Seat, created: Timestamp, base: MessageId, room: usize) {
         let (_, draft) = self.commits.draft();
         let row = self.tables.partition_mut(partition);
         let segment = NewSegment {
@@ -283,8 +284,8 @@ impl Broker {
             start: row.log.next(),
             created,
             base,
-            messages: Vec::new(),
-            hashes: Vec::<TransactionHash>::new(),
+            messages: Vec::with_capacity(room),
+            hashes: Vec::<TransactionHash>::with_capacity(room),
         };
         draft.write(Write::Append(segment));
         row.open_write = draft.writes.len() as u32;

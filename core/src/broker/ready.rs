@@ -13,7 +13,7 @@ impl Broker {
     /// Puts a lane where it belongs now.
     pub(super) fn place(&mut self, lane: LaneIx) {
         let row = self.tables.lane(lane);
-        let (before, group) = (row.place, row.group);
+        let (before, group) = (row.place(), row.group);
         let standing = if row.writer.is_some() {
             Standing::Empty
         } else {
@@ -34,7 +34,7 @@ impl Broker {
                         Place::Timed(at)
                     }
                 };
-                self.tables.lane_mut(lane).place = after;
+                self.tables.lane_mut(lane).set_place(after);
             }
         }
         if standing == Standing::Ready && self.tables.group(group).has_waiters() {
@@ -45,8 +45,8 @@ impl Broker {
     /// Takes a lane out of its place.
     pub(super) fn unplace(&mut self, lane: LaneIx) {
         let row = self.tables.lane_mut(lane);
-        let (place, group) = (row.place, row.group);
-        row.place = Place::Idle;
+        let (place, group) = (row.place(), row.group);
+        row.set_place(Place::Idle);
         match place {
             Place::Idle => {}
             Place::Ready(seq) => {

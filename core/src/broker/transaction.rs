@@ -90,7 +90,7 @@ impl Broker {
                         Some(twin) => OperationOutcome::Pushed { id: *twin, duplicate: true },
                         None => {
                             let to = self.partition_for_push(tenant, &queue, &partition);
-                            let id = self.append(to, message);
+                            let id = self.append(to, message, 1);
                             if let Some(key) = key {
                                 pushed.insert(key, id);
                             }

@@ -173,7 +173,7 @@ impl Broker {
             .iter()
             .filter(|(partition, _)| {
                 let lane = self.tables.find_lane(**partition, group);
-                lane.is_some_and(|lane| matches!(self.tables.lane(lane).place, Place::Ready(_)))
+                lane.is_some_and(|lane| matches!(self.tables.lane(lane).place(), Place::Ready(_)))
             })
             .flat_map(|(_, waiters)| waiters.iter().copied())
             .collect();

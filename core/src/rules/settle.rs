@@ -176,25 +176,24 @@ fn place(item: &AckItem, cursor: &Cursor, partition: Durable<'_>, options: &Queu
     let Some(transaction) = &item.transaction else { return Place::Unknown };
     let kept_since = dedup::resolves_since(options, now);
     let end = cursor.lease.map_or(partition.end, |lease| lease.end);
-    let (mut inside, mut below, mut above) = (None::<u64>, false, false);
+    // What is acked was delivered, most often: the batch that is out is looked through first.
+    let kept = |offset| partition.log.created_of(offset).is_some_and(|created| created >= kept_since);
+    let batch = cursor.next..end.min(partition.end);
+    if let Some(offset) = partition.log.lowest_in(batch, transaction.hash(), kept) {
+        return Place::Inside(offset);
+    }
+    let (mut below, mut above) = (false, false);
     partition.log.lowest(transaction.hash(), |offset| {
-        let kept = partition.log.created_of(offset).is_some_and(|created| created >= kept_since);
-        if kept && offset < partition.end {
-            if offset < cursor.next {
-                below = true;
-            } else if offset < end {
-                inside = Some(inside.map_or(offset, |lowest| lowest.min(offset)));
-            } else {
-                above = true;
-            }
+        if kept(offset) && offset < partition.end {
+            below |= offset < cursor.next;
+            above |= offset >= end;
         }
         false
     });
-    match inside {
-        Some(offset) => Place::Inside(offset),
-        None if below => Place::Below,
-        None if above => Place::Above,
-        None => Place::Unknown,
+    match (below, above) {
+        (true, _) => Place::Below,
+        (false, true) => Place::Above,
+        (false, false) => Place::Unknown,
     }
 }
 
