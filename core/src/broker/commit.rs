@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::num::NonZeroU8;
 use smallvec::SmallVec;
 
 use super::admin::Exclusive;
@@ -27,7 +28,18 @@ use crate::time::{Moment, Timestamp};
 
 /// One of the few commits that are open at once: the one being built and those in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Seat(u8);
+pub struct Seat(NonZeroU8);
+
+impl Seat {
+    // Counted from 1, so that an `Option` of it is one byte in a million rows.
+    fn nth(n: usize) -> Self {
+        Seat(NonZeroU8::MIN.saturating_add(n as u8))
+    }
+
+    fn place(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
 
 const SEATS: usize = MAX_COMMITS_IN_FLIGHT + 1;
 
@@ -151,7 +163,7 @@ impl Commits {
     }
 
     fn built(&self) -> Option<&Draft> {
-        self.building.and_then(|seat| self.seats[seat.0 as usize].as_ref())
+        self.building.and_then(|seat| self.seats[seat.place()].as_ref())
     }
 
     /// Whether something that weighs this much has to leave the commit being built to others.
@@ -193,8 +205,8 @@ impl Commits {
     fn in_flight(&self) -> impl Iterator<Item = (Seat, &Draft)> {
         self.seats
             .iter()
-            .zip(0u8..)
-            .filter_map(|(draft, n)| draft.as_ref().map(|draft| (Seat(n), draft)))
+            .zip(0..)
+            .filter_map(|(draft, n)| draft.as_ref().map(|draft| (Seat::nth(n), draft)))
             .filter(|(_, draft)| draft.number.is_some())
     }
 
@@ -208,10 +220,10 @@ impl Commits {
         let seat = match self.building {
             Some(seat) => seat,
             // There is one seat more than commits may be in flight.
-            None => Seat(self.seats.iter().position(Option::is_none).unwrap_or(SEATS - 1) as u8),
+            None => Seat::nth(self.seats.iter().position(Option::is_none).unwrap_or(SEATS - 1)),
         };
         self.building = Some(seat);
-        let draft = self.seats[seat.0 as usize].get_or_insert_with(|| Draft {
+        let draft = self.seats[seat.place()].get_or_insert_with(|| Draft {
             number: None,
             call: None,
             overdue: None,
@@ -234,15 +246,17 @@ impl Commits {
 
     /// All waiting work, by commit.
     pub(super) fn take_waiting(&mut self) -> Vec<(Option<Seat>, VecDeque<Waiting>)> {
-        let seats = self.seats.iter_mut().zip(0u8..);
+        let seats = self.seats.iter_mut().zip(0..);
         seats
-            .filter_map(|(draft, n)| draft.as_mut().map(|draft| (Some(Seat(n)), core::mem::take(&mut draft.waiting))))
+            .filter_map(|(draft, n)| {
+                draft.as_mut().map(|draft| (Some(Seat::nth(n)), core::mem::take(&mut draft.waiting)))
+            })
             .collect()
     }
 
     /// Puts waiting work back.
     pub(super) fn put_waiting(&mut self, seat: Seat, list: VecDeque<Waiting>) {
-        if let Some(draft) = &mut self.seats[seat.0 as usize] {
+        if let Some(draft) = &mut self.seats[seat.place()] {
             draft.waiting = list;
         }
     }
@@ -299,7 +313,7 @@ enum Fate {
 impl Broker {
     /// Lets work wait for a commit.
     pub(super) fn wait(&mut self, seat: Seat, waiting: Waiting) {
-        match &mut self.commits.seats[seat.0 as usize] {
+        match &mut self.commits.seats[seat.place()] {
             Some(draft) => draft.waiting.push_back(waiting),
             None => self.backlog.push_back(waiting),
         }
@@ -318,7 +332,7 @@ impl Broker {
         let number = CommitNo(self.commits.last_number);
         let acknowledged = self.commits.acknowledged;
         let overdue = self.now.monotonic.plus(OUTCOME_WAIT);
-        let Some(draft) = &mut self.commits.seats[seat.0 as usize] else { return false };
+        let Some(draft) = &mut self.commits.seats[seat.place()] else { return false };
         let writes = core::mem::take(&mut draft.writes);
         draft.number = Some(number);
         draft.overdue = Some(overdue);
@@ -327,7 +341,7 @@ impl Broker {
         self.timers.set(overdue, Alarm::Overdue(number));
         let commit = Commit { fence, number, time: self.now.store, acknowledged, writes };
         let call = self.ask(StoreRequest::Commit(commit), Pending::Commit(seat));
-        if let Some(draft) = &mut self.commits.seats[seat.0 as usize] {
+        if let Some(draft) = &mut self.commits.seats[seat.place()] {
             draft.call = Some(call);
         }
         true
@@ -354,7 +368,7 @@ impl Broker {
             }
             // Anything else is no answer to a commit: treat it as lost.
             _ => {
-                if let Some(draft) = &mut self.commits.seats[seat.0 as usize] {
+                if let Some(draft) = &mut self.commits.seats[seat.place()] {
                     draft.unknown = true;
                 }
                 self.settle_unknown();
@@ -382,7 +396,7 @@ impl Broker {
     }
 
     fn settle_commit_of(&mut self, seat: Seat, fate: Fate, epoch: Option<Epoch>) {
-        let Some(draft) = self.commits.seats[seat.0 as usize].take() else { return };
+        let Some(draft) = self.commits.seats[seat.place()].take() else { return };
         if let (Some(number), Some(overdue)) = (draft.number, draft.overdue) {
             self.timers.clear(overdue, Alarm::Overdue(number));
             if let (Fate::Durable, Some(epoch)) = (fate, epoch) {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::ack::StoredMessages;
 use super::calls::Outcomes;
 use super::commit::{Change, Done, Seat};
-use super::tables::{PartitionIx, QueueIx};
+use super::tables::{OPEN_WEIGHT_UNIT, PartitionIx, QueueIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{Push, PushGroup, RequestId};
 use crate::error::Rejection;
@@ -244,7 +244,7 @@ impl Broker {
         let (_, draft) = self.commits.draft();
         draft.weigh(weight);
         let row = self.tables.partition_mut(partition);
-        row.open_bytes = row.open_bytes.saturating_add(weight as u32);
+        row.open_weight = row.open_weight.saturating_add(weight.div_ceil(OPEN_WEIGHT_UNIT).min(u16::MAX.into()) as u16);
         let at = row.open_write as usize - 1;
         let Some(Write::Append(segment)) = draft.writes.get_mut(at) else { return base };
         let id = base.nth(segment.messages.len() as u32);
@@ -265,7 +265,7 @@ impl Broker {
             && let Some(Write::Append(open)) = draft.writes.get(row.open_write as usize - 1)
             && open.messages.len() < MAX_SEGMENT_MESSAGES
             && open.created > queue.registered
-            && row.open_bytes as usize + weight <= MAX_SEGMENT_BYTES
+            && usize::from(row.open_weight) * OPEN_WEIGHT_UNIT + weight <= MAX_SEGMENT_BYTES
         {
             return open.base;
         }
@@ -289,7 +289,7 @@ impl Broker {
         };
         draft.write(Write::Append(segment));
         row.open_write = draft.writes.len() as u32;
-        row.open_bytes = 0;
+        row.open_weight = 0;
         row.writer = Some(seat);
         row.log.open(created, base);
         let queue = row.queue;

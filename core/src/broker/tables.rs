@@ -70,6 +70,9 @@ pub struct Queue {
     by_name: HashTable<PartitionIx>,
 }
 
+/// Bytes that an open segment is weighed in: two bytes then say more than a segment may weigh.
+pub const OPEN_WEIGHT_UNIT: usize = 8;
+
 /// A partition.
 pub struct Partition {
     /// Its id.
@@ -96,8 +99,8 @@ pub struct Partition {
     pub fresh: bool,
     /// Where in the commit being built its open segment is, plus one.
     pub open_write: u32,
-    /// What that segment weighs, in bytes.
-    pub open_bytes: u32,
+    /// What that segment weighs, in units of `OPEN_WEIGHT_UNIT`; full at the greatest number.
+    pub open_weight: u16,
 }
 
 impl Partition {
@@ -366,7 +369,7 @@ impl Tables {
             writer,
             fresh: writer.is_some(),
             open_write: 0,
-            open_bytes: 0,
+            open_weight: 0,
         }));
         let partitions = &self.partitions;
         self.by_id.insert_unique(id_key, ix, |ix| id_hash(partitions[ix.key()].id));
@@ -566,3 +569,6 @@ impl Tables {
         self.dead_at.range(range).count() as u64
     }
 }
+
+/// A million of these have to fit.
+const _: () = assert!(size_of::<Partition>() <= 168 && size_of::<Lane>() <= 56);
