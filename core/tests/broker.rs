@@ -252,6 +252,21 @@ fn both_commits_in_flight_are_settled_by_one_raise() {
 }
 
 #[test]
+fn a_commit_that_is_fenced_during_a_settling_is_answered() {
+    let mut world = World::new();
+    world.call(push("q", "1", &[("0", b"0")]));
+    world.call(push("q", "2", &[("0", b"0")]));
+    world.store.set_latency(Span::from_millis(1), Span::from_millis(1));
+    world.take_by_stranger();
+    fault_next_commit(&mut world, Fault::RequestLost);
+    let first = world.start(push("q", "1", &[("1", b"1")]));
+    let second = world.start(push("q", "2", &[("1", b"1")]));
+    world.advance(SECOND);
+    assert_eq!(world.answer(first), Some(Reply::Refused(Rejection::OutcomeUnknown)));
+    assert!(matches!(world.answer(second), Some(Reply::Refused(_))), "fenced while the first was being settled");
+}
+
+#[test]
 fn a_settling_whose_own_answers_are_lost_goes_on() {
     let mut world = World::new();
     world.call(push("q", "p", &[("a", b"1")]));

@@ -352,8 +352,11 @@ impl Broker {
         match reply {
             StoreReply::Committed => self.settle_commit(seat, Fate::Durable),
             StoreReply::Failed(_) => self.settle_commit(seat, Fate::Not(Rejection::StoreUnavailable)),
-            // While a settling runs, its own raise of the epoch fences what was in flight; its answer decides.
-            StoreReply::Fenced if self.ownership.settling() => {}
+            // While a settling runs, its own raise of the epoch fences what was in flight: the slot need not be lost, and
+            // this commit certainly did not happen.
+            StoreReply::Fenced if self.ownership.settling() => {
+                self.settle_commit(seat, Fate::Not(Rejection::StoreUnavailable));
+            }
             StoreReply::Fenced => {
                 self.counters.commits_fenced += 1;
                 self.ownership.distrust();
