@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tidegate_core::name::{GroupName, LeaseId, MessageId, PartitionId, QueueId, QueueName, TenantId};
+use tidegate_core::name::{DeadLetterId, GroupName, LeaseId, MessageId, PartitionId, QueueId, QueueName, TenantId};
 use tidegate_core::record::{CursorRecord, StartFrom, SubscriptionRecord};
 use tidegate_core::store::{Commit, CommitKey, StoreCall, StoreReply, StoreRequest, Write};
 use tidegate_core::time::Timestamp;
@@ -49,7 +49,7 @@ pub struct Log {
     cursors: Vec<(usize, CursorRecord)>,
     contacts: Vec<(usize, SubscriptionRecord)>,
     leases: BTreeMap<(LeaseId, PartitionId), Timestamp>,
-    dead: BTreeMap<(MessageId, GroupName), Timestamp>,
+    dead: BTreeMap<(MessageId, GroupName), (DeadLetterId, Timestamp)>,
 }
 
 /// A place in the log.
@@ -106,7 +106,7 @@ impl Log {
                 }
                 Write::DeadLetter(letter) => {
                     let head = &letter.head;
-                    self.dead.insert((head.message, head.group.clone()), head.failed);
+                    self.dead.insert((head.message, head.group.clone()), (head.id, head.failed));
                 }
                 _ => {}
             }
@@ -223,8 +223,8 @@ impl<'a> Peek<'a> {
         Some(self.log.commits[*commit] == Fate::Done)
     }
 
-    /// When a message was last to be dead-lettered.
-    pub fn failed(&self, message: MessageId, group: &GroupName) -> Option<Timestamp> {
+    /// Under which id and when a message was last to be dead-lettered.
+    pub fn dead_letter(&self, message: MessageId, group: &GroupName) -> Option<(DeadLetterId, Timestamp)> {
         self.log.dead.get(&(message, group.clone())).copied()
     }
 

@@ -146,7 +146,7 @@ pub struct Lease {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dead {
-    pub id: Option<DeadLetterId>,
+    pub id: DeadLetterId,
     pub group: GroupName,
     pub offset: u64,
     pub message: Message,
@@ -328,9 +328,7 @@ impl Model {
                 next.delete_group(tenant, group, queue.as_ref(), *metadata, reply)?;
             }
             Command::DropDeadLetters(address) => next.drop_dead_letters(tenant, address, reply)?,
-            Command::Replay { address, group } => {
-                return self.replay(now, tenant, address, group.as_ref(), reply, peek);
-            }
+            Command::Replay { address, group } => next.replay(now, tenant, address, group.as_ref(), reply, peek)?,
             Command::ListQueues => next.list_queues(now, tenant, reply)?,
             Command::DescribeQueue { queue } => next.describe_queue(now, tenant, queue, reply)?,
             Command::ListGroups { group } => next.list_groups(now, tenant, group.as_ref(), reply)?,

@@ -129,7 +129,7 @@ impl Run {
                 let served = matches!(reply, Reply::Popped(Some(_)));
                 for other in self.calls.values_mut().filter(|other| served && other.tenant == call.tenant) {
                     let alike = matches!(&other.command, Command::Pop(rival) if rival.group == pop.group);
-                    other.hold.loose |= alike && other.hold.since.is_some();
+                    other.hold.loose |= alike;
                 }
             }
         }

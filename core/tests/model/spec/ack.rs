@@ -1,7 +1,7 @@
 //! Sections 8 and 9: the decision on a group of acks, and the extension of leases.
 
 use tidegate_core::command::{Ack, AckItem, AckStatus, LeaseProof};
-use tidegate_core::name::{GroupName, MessageId, PartitionId, TenantId};
+use tidegate_core::name::{DeadLetterId, GroupName, PartitionId, TenantId};
 use tidegate_core::reply::{AckError, AckOutcome, Reply};
 use tidegate_core::time::{Span, Timestamp};
 
@@ -16,8 +16,8 @@ pub(super) struct Verdict {
     pub unknown: bool,
     /// Another item of the same message decided; whether this one says so too is left open.
     pub twin: bool,
-    /// The message that the decision dead-lettered.
-    pub filed: Option<MessageId>,
+    /// The decision filed a dead letter that names another time.
+    pub misdated: Option<Timestamp>,
 }
 
 impl Model {
@@ -76,14 +76,15 @@ impl Model {
         let groups = grouped(ack);
         let (partition, lease, places) = groups.get(part).ok_or("no such group".to_owned())?;
         let items: Vec<&AckItem> = places.iter().map(|&place| &ack.items[place]).collect();
-        let verdicts = self.settle(now, tenant, &ack.group, *partition, *lease, &items).unwrap_or_else(|errors| {
-            // Where several errors apply, the page does not say which is told.
-            let first = told.and_then(|told| told[places[0]].error);
-            let error = errors.iter().copied().find(|&error| Some(error) == first).unwrap_or(errors[0]);
-            let outcome = AckOutcome { error: Some(error), ..AckOutcome::default() };
-            items.iter().map(|_| Verdict { outcome: outcome.clone(), ..Verdict::default() }).collect()
-        });
-        check_filed(now, &verdicts, &ack.group, peek)?;
+        let verdicts =
+            self.settle(now, tenant, &ack.group, *partition, *lease, &items, peek).unwrap_or_else(|errors| {
+                // Where several errors apply, the page does not say which is told.
+                let first = told.and_then(|told| told[places[0]].error);
+                let error = errors.iter().copied().find(|&error| Some(error) == first).unwrap_or(errors[0]);
+                let outcome = AckOutcome { error: Some(error), ..AckOutcome::default() };
+                items.iter().map(|_| Verdict { outcome: outcome.clone(), ..Verdict::default() }).collect()
+            });
+        check_dates(now, &verdicts)?;
         let mut outcomes = Vec::new();
         for (&place, verdict) in places.iter().zip(verdicts) {
             let mut must = verdict.outcome;
@@ -99,6 +100,7 @@ impl Model {
     }
 
     /// One decision on one cursor, step by step as section 8.4 counts them.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn settle(
         &mut self,
         now: Timestamp,
@@ -107,6 +109,7 @@ impl Model {
         partition: PartitionId,
         proof: LeaseProof,
         items: &[&AckItem],
+        peek: &Peek<'_>,
     ) -> Result<Vec<Verdict>, Vec<AckError>> {
         let mut errors = Vec::new();
         if self.rules.require_lease && proof == LeaseProof::None {
@@ -214,22 +217,26 @@ impl Model {
             after.lease = None;
             after.retries = 0;
         }
+        let mut misdated = None;
         if let Some(at) = dead_lettered {
             let fails = |item: &&&AckItem| item.status != AckStatus::Completed;
             let own = items.iter().zip(&inside).filter(|(_, inside)| **inside == Some(at)).map(|(item, _)| item);
             let reason = own.filter(fails).find_map(|item| item.error.clone());
             let reason = reason.or_else(|| items.iter().filter(fails).find_map(|item| item.error.clone()));
+            let message = partition.messages[at as usize].clone();
+            // An id that was never written makes the next listing wrong.
+            let (id, failed) = peek.dead_letter(message.id, group).unwrap_or((DeadLetterId(message.id.0), now));
+            misdated = Some(failed).filter(|failed| *failed != now);
             partition.dead.push(Dead {
-                id: None,
+                id,
                 group: group.clone(),
                 offset: at,
-                message: partition.messages[at as usize].clone(),
+                message,
                 retries: cursor.retries,
-                failed: now,
+                failed,
                 error: reason.unwrap_or_else(|| "Retries exhausted".into()),
             });
         }
-        let filed = dead_lettered.map(|at| partition.messages[at as usize].id);
         let released = cursor.lease.is_some() && after.lease.is_none();
         partition.cursors.insert(group.clone(), after);
 
@@ -250,7 +257,7 @@ impl Model {
                 None if below[n] => outcome.error = Some(AckError::AlreadyCommitted),
                 None => outcome.error = Some(AckError::Unresolvable),
             }
-            Verdict { outcome, unknown: found[n].is_empty(), twin, filed }
+            Verdict { outcome, unknown: found[n].is_empty(), twin, misdated }
         };
         Ok((0..items.len()).map(verdict).collect())
     }
@@ -286,16 +293,10 @@ impl Model {
     }
 }
 
-/// Checks that a dead letter says when it was decided.
-pub(super) fn check_filed(
-    now: Timestamp,
-    verdicts: &[Verdict],
-    group: &GroupName,
-    peek: &Peek<'_>,
-) -> Result<(), Wrong> {
-    let filed = verdicts.iter().find_map(|verdict| verdict.filed);
-    let failed = filed.and_then(|message| peek.failed(message, group));
-    failed.map_or(Ok(()), |failed| same("the time of a dead letter", &now, &failed))
+/// Checks that dead letters say when they were decided.
+pub(super) fn check_dates(now: Timestamp, verdicts: &[Verdict]) -> Result<(), Wrong> {
+    let misdated = verdicts.iter().find_map(|verdict| verdict.misdated);
+    misdated.map_or(Ok(()), |failed| same("the time of a dead letter", &now, &failed))
 }
 
 /// A partition, a lease, and the places of the items that name both.

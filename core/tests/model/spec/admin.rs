@@ -7,7 +7,7 @@ use tidegate_core::reply::{Replayed, Reply};
 use tidegate_core::time::Timestamp;
 
 use super::super::peek::Peek;
-use super::{Dead, Message, Model, Quirk, Wrong, learn, same, unexpected};
+use super::{Message, Model, Quirk, Wrong, learn, same, unexpected};
 
 impl Model {
     pub(super) fn configure(
@@ -143,64 +143,39 @@ impl Model {
         same("the answer to dropped dead letters", &must, reply.unwrap_or(&must))
     }
 
-    /// Where the newest dead letters of an address stand; several when they were filed at the same time.
+    /// Where the newest dead letter of an address stands.
     fn newest_dead(
         &self,
         tenant: TenantId,
         address: &Address,
         group: Option<&GroupName>,
-    ) -> Vec<(usize, usize, usize)> {
-        let Some((q, p)) = self.locate(address.partition).filter(|&(q, _)| self.queues[q].tenant == tenant) else {
-            return Vec::new();
-        };
-        let dead = &self.queues[q].partitions[p].dead;
-        let fits = |dead: &Dead| {
+    ) -> Option<(usize, usize, usize)> {
+        let (q, p) = self.locate(address.partition).filter(|&(q, _)| self.queues[q].tenant == tenant)?;
+        let dead = self.queues[q].partitions[p].dead.iter().enumerate();
+        let fits = dead.filter(|(_, dead)| {
             let addressed = dead.message.transaction_text() == address.transaction.as_str();
             addressed && group.is_none_or(|group| dead.group == *group)
-        };
-        let newest = dead.iter().filter(|dead| fits(dead)).map(|dead| dead.failed).max();
-        (0..dead.len()).filter(|&n| fits(&dead[n]) && Some(dead[n].failed) == newest).map(|n| (q, p, n)).collect()
+        });
+        fits.max_by_key(|(_, dead)| (dead.failed, dead.id)).map(|(n, _)| (q, p, n))
     }
 
     pub(super) fn replay(
-        &self,
+        &mut self,
         now: Timestamp,
         tenant: TenantId,
         address: &Address,
         group: Option<&GroupName>,
         reply: Option<&Reply>,
         peek: &Peek<'_>,
-    ) -> Result<Vec<Model>, Wrong> {
+    ) -> Result<(), Wrong> {
         let told = match reply {
             Some(Reply::Replayed(told)) => Some(told),
             Some(other) => return Err(unexpected(other)),
             None => None,
         };
-        let tied = self.newest_dead(tenant, address, group);
-        if tied.is_empty() {
-            same("the answer to a replay", &None, told.unwrap_or(&None))?;
-            return Ok(vec![self.clone()]);
-        }
-        let mut states = Vec::new();
-        let mut complaint = String::new();
-        for place in tied {
-            let mut after = self.clone();
-            match after.replay_one(now, tenant, place, told, peek) {
-                Ok(()) => states.push(after),
-                Err(wrong) => complaint = wrong,
-            }
-        }
-        if states.is_empty() { Err(complaint) } else { Ok(states) }
-    }
-
-    fn replay_one(
-        &mut self,
-        now: Timestamp,
-        tenant: TenantId,
-        (q, p, n): (usize, usize, usize),
-        told: Option<&Option<Replayed>>,
-        peek: &Peek<'_>,
-    ) -> Result<(), Wrong> {
+        let Some((q, p, n)) = self.newest_dead(tenant, address, group) else {
+            return same("the answer to a replay", &None, told.unwrap_or(&None));
+        };
         let queue = self.queues[q].name.clone();
         let dead = self.queues[q].partitions[p].dead.remove(n);
         let partition = self.queues[q].partitions[p].name.clone();

@@ -9,7 +9,7 @@ use tidegate_core::reply::{
 };
 use tidegate_core::time::{Span, Timestamp};
 
-use super::{Model, Partition, Queue, Wrong, learn, same, unexpected};
+use super::{Dead, Model, Partition, Queue, Wrong, learn, same, unexpected};
 
 impl Model {
     fn counts(&self, now: Timestamp, queue: &Queue, partition: &Partition) -> Counts {
@@ -203,7 +203,7 @@ impl Model {
         let offset = n as u64;
         let at_address =
             partition.dead.iter().filter(|dead| dead.message.transaction_text() == address.transaction.as_str());
-        let dead = at_address.max_by_key(|dead| dead.failed);
+        let dead = at_address.max_by_key(|dead| (dead.failed, dead.id));
         let groups = queue.groups_of(partition);
         let covers = |cursor: &super::Cursor| {
             let lease = cursor.lease.as_ref().filter(|lease| (cursor.next..lease.end).contains(&offset));
@@ -253,7 +253,7 @@ impl Model {
     }
 
     pub(super) fn list_dead_letters(
-        &mut self,
+        &self,
         tenant: TenantId,
         only_queue: Option<&QueueName>,
         only_group: Option<&GroupName>,
@@ -266,51 +266,35 @@ impl Model {
             Some(other) => return Err(unexpected(other)),
             None => return Ok(()),
         };
-        let mut rows: Vec<(Timestamp, usize, usize, usize)> = Vec::new();
-        for (q, queue) in self.queues.iter().enumerate() {
-            if queue.tenant != tenant || only_queue.is_some_and(|only| queue.name != *only) {
+        let mut rows: Vec<(&Queue, &Partition, &Dead)> = Vec::new();
+        for queue in self.queues.iter().filter(|queue| queue.tenant == tenant) {
+            if only_queue.is_some_and(|only| queue.name != *only) {
                 continue;
             }
-            for (p, partition) in queue.partitions.iter().enumerate() {
-                for (n, dead) in partition.dead.iter().enumerate() {
-                    if only_group.is_none_or(|only| dead.group == *only) {
-                        rows.push((dead.failed, q, p, n));
-                    }
-                }
+            for partition in &queue.partitions {
+                let fits = partition.dead.iter().filter(|dead| only_group.is_none_or(|only| dead.group == *only));
+                rows.extend(fits.map(|dead| (queue, partition, dead)));
             }
         }
-        rows.sort_by(|a, b| b.cmp(a));
-        same("the number of dead letters on the page", &rows.len().saturating_sub(offset).min(limit), &told.len())?;
-        let mut used = vec![false; rows.len()];
-        for (place, is) in (offset..).zip(told) {
-            // Letters of one time are tied.
-            let fits = |&n: &usize| {
-                let (failed, q, p, dead) = rows[n];
-                let dead = &self.queues[q].partitions[p].dead[dead];
-                let named = dead.message.id == is.head.message && dead.group == is.head.group;
-                !used[n] && failed == rows[place].0 && named
-            };
-            let found = (0..rows.len()).find(fits);
-            let found = found.ok_or(format!("no such dead letter, or not in this place: {is:?}"))?;
-            used[found] = true;
-            let (_, q, p, n) = rows[found];
-            let queue = &mut self.queues[q];
-            let partition = &mut queue.partitions[p];
-            let dead = &mut partition.dead[n];
+        // Ids are in the order of filing, within one time as well.
+        rows.sort_by_key(|(_, _, dead)| (dead.failed, dead.id));
+        let page: Vec<_> = rows.into_iter().rev().skip(offset).take(limit).collect();
+        same("the number of dead letters on the page", &page.len(), &told.len())?;
+        for ((queue, partition, dead), is) in page.into_iter().zip(told) {
             let message = &dead.message;
             let must = DeadLetterRow {
-                id: is.id,
+                id: dead.id,
                 queue: queue.name.clone(),
                 partition_name: partition.name.clone(),
                 head: DeadLetterHead {
-                    id: is.id,
+                    id: dead.id,
                     partition: partition.id.unwrap_or(is.head.partition),
                     group: dead.group.clone(),
                     offset: dead.offset,
                     message: message.id,
                     hash: is.head.hash,
                     retries: dead.retries,
-                    failed: is.head.failed,
+                    failed: dead.failed,
                     created: message.created,
                 },
                 transaction: message.transaction_text().into(),
@@ -319,8 +303,6 @@ impl Model {
                 error: dead.error.clone(),
             };
             same("a dead letter", &must, is)?;
-            learn("the dead letter's id", &mut dead.id, is.id)?;
-            same("the time of a dead letter", &dead.failed, &is.head.failed)?;
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Model {
         let mut reasons = self.duplicates(now, tenant, transaction);
         reasons.extend(self.lapsed_leases(now, tenant, transaction));
         let mut after = self.clone();
-        let verdicts = after.decide_acks(now, tenant, transaction, &mut reasons);
+        let verdicts = after.decide_acks(now, tenant, transaction, &mut reasons, peek);
         // Acks that name no lease where others do: the page lets whoever holds the partition stand for them, and calls
         // that a trap. Refusing them unless that lease is a required one is the safe reading.
         if let Some(Err(reason)) = told
@@ -54,11 +54,7 @@ impl Model {
         if let Some(outcomes) = outcomes {
             same("the number of outcomes", &transaction.operations.len(), &outcomes.len())?;
         }
-        for operation in &transaction.operations {
-            if let Operation::Ack { group, .. } = operation {
-                super::ack::check_filed(now, &verdicts, group, peek)?;
-            }
-        }
+        super::ack::check_dates(now, &verdicts)?;
         after.carry_out(now, tenant, transaction, &verdicts, outcomes.map(Vec::as_slice), peek)?;
         *self = after;
         Ok(())
@@ -127,6 +123,7 @@ impl Model {
         tenant: TenantId,
         transaction: &Transaction,
         reasons: &mut Vec<RolledBack>,
+        peek: &Peek<'_>,
     ) -> Vec<Verdict> {
         let mut groups: Vec<AckGroup<'_>> = Vec::new();
         let acks = transaction.operations.iter().filter_map(|operation| match operation {
@@ -159,7 +156,7 @@ impl Model {
                 (None, _, _) => LeaseProof::None,
             };
             let plain: Vec<&AckItem> = items.iter().map(|&(_, item)| item).collect();
-            match self.settle(now, tenant, group, partition, proof, &plain) {
+            match self.settle(now, tenant, group, partition, proof, &plain, peek) {
                 Ok(decided) => {
                     for ((place, _), verdict) in items.iter().zip(decided) {
                         if verdict.unknown {
