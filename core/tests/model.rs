@@ -1,7 +1,9 @@
 //! A property test of the whole core: random commands, clocks and faults, and after each step a small model of the
 //! same rules says what the answer must have been.
 //!
-//! `model/spec.rs` is the model, `model/commands.rs` makes the scripts, `model/run.rs` runs one against both.
+//! `model/spec.rs` is the model, `model/commands.rs` makes the scripts, `model/run.rs` runs one against both, and
+//! `model/run/judge.rs` says what is judged and what is not. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` set size and seed.
+//! A script that found a defect of the core goes into `model/found.rs`.
 
 mod model {
     pub mod commands;
@@ -23,7 +25,7 @@ use model::run::run;
 use model::spec::Quirk;
 
 /// Steps that each property takes when nobody says otherwise.
-const STEPS: u32 = 60_000;
+const STEPS: u32 = 70_000;
 /// Steps of a case, on average.
 const STEPS_A_CASE: u32 = 170;
 

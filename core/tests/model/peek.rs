@@ -31,6 +31,7 @@ pub struct Contact {
 pub struct Appended {
     pub id: MessageId,
     pub partition: PartitionId,
+    pub offset: u64,
     pub created: Timestamp,
     pub payload: Bytes,
     commit: usize,
@@ -49,6 +50,8 @@ pub struct Log {
     cursors: Vec<(usize, CursorRecord)>,
     contacts: Vec<(usize, SubscriptionRecord)>,
     leases: BTreeMap<(LeaseId, PartitionId), Timestamp>,
+    /// Where each lease was first written.
+    first: BTreeMap<LeaseId, usize>,
     dead: BTreeMap<(MessageId, GroupName), (DeadLetterId, Timestamp)>,
 }
 
@@ -88,6 +91,7 @@ impl Log {
                         self.appended.push(Appended {
                             id,
                             partition: segment.partition,
+                            offset: segment.start + u64::from(place),
                             created: segment.created,
                             payload: message.payload.clone(),
                             commit: n,
@@ -96,6 +100,7 @@ impl Log {
                 }
                 Write::Cursor(record) => {
                     if let Some(lease) = record.cursor.lease {
+                        self.first.entry(lease.id).or_insert(self.cursors.len());
                         self.leases.insert((lease.id, record.partition), lease.expires);
                     }
                     self.cursors.push((n, record.clone()));
@@ -204,6 +209,11 @@ impl<'a> Peek<'a> {
             })?;
         let certain = self.log.commits[*commit] == Fate::Done;
         Some(Contact { registered: record.registered, start: record.start, certain })
+    }
+
+    /// Whether a lease was first written since the command came.
+    pub fn is_new(&self, lease: LeaseId) -> bool {
+        self.log.first.get(&lease).is_some_and(|&first| first >= self.mark.cursors)
     }
 
     /// Whether any first contact of a group may just have been written.

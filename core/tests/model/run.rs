@@ -65,11 +65,7 @@ pub struct Call {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Hold {
     pub since: Option<u64>,
-    /// What the option said.
-    pub length: Option<u64>,
-    /// Until when an earlier hold may have lasted.
-    pub until: u64,
-    /// Messages were there and went, or the option changed: nobody says from when the hold counts.
+    /// Messages were there and went: nobody says from when the hold counts.
     pub loose: bool,
 }
 
@@ -113,6 +109,8 @@ pub struct Run {
     proven: u64,
     token: Option<Token>,
     loading: bool,
+    /// The slot carries a token of the broker that it may have forgotten.
+    unsure: bool,
     /// Pages asked for since the slot was last taken or lost.
     loads: BTreeSet<StoreCall>,
     stranger: Option<slot::Stranger>,
@@ -167,6 +165,7 @@ impl Run {
             proven: 0,
             token: None,
             loading: true,
+            unsure: false,
             loads: BTreeSet::new(),
             stranger: None,
             draining: false,
@@ -191,6 +190,7 @@ impl Run {
         for (n, step) in steps.iter().enumerate() {
             let _ = writeln!(self.trace, "{n:>3}. +{:.6} s {step:?}", self.at as f64 / 1e6);
             self.step(step)?;
+            self.narrow()?;
             if self.states.len() > 1 {
                 let _ = writeln!(self.trace, "       {} states are possible", self.states.len());
             }

@@ -12,6 +12,9 @@ use super::super::spec::Wrong;
 use super::Run;
 use super::ask::tenant;
 
+/// With more possible states than this it pays to ask which is the right one.
+const FEW_STATES: usize = 6;
+
 /// What a drain found, partition by partition.
 type Found = BTreeMap<(TenantId, QueueName, PartitionName), Vec<(MessageId, Timestamp)>>;
 
@@ -35,6 +38,11 @@ impl Run {
         self.recover()?;
         self.list_everything()?;
         self.drain_everything()
+    }
+
+    /// Lists what there is when many states are possible, so that few are.
+    pub(super) fn narrow(&mut self) -> Result<(), Wrong> {
+        if self.states.len() > FEW_STATES && self.at_rest() { self.list_everything() } else { Ok(()) }
     }
 
     /// Every listing, each compared with the model.

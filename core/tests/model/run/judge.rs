@@ -1,4 +1,10 @@
 //! Whether answers are right, and whether those that must have come have come.
+//!
+//! Not judged, because nobody promises it: what a listing shows while something else is on its way to the store; how
+//! little a pop gets that runs beside other calls (a busy cursor is skipped, 6.4), or whether it is empty; in which
+//! order the groups of one ack call are decided; from when a hold counts after its messages went to somebody else;
+//! which refusal a call gets while the store or the slot is in trouble. Where an outcome is unknown
+//! both states are kept until later answers say which is the right one.
 
 use tidegate_core::command::{Command, Pop, PopScope};
 use tidegate_core::reply::{PushOutcome, Reply};

@@ -45,7 +45,7 @@ pub(super) fn broker(setup: Setup, nth: u64) -> Broker {
 impl Run {
     /// Whether an answer at this moment may rightly say that something is wrong with the store or the slot.
     pub(super) fn troubled(&mut self) -> bool {
-        self.went_wrong() || self.loading || self.at >= self.proven + LAPSE || !self.owns()
+        self.went_wrong() || self.loading || self.unsure || self.at >= self.proven + LAPSE || !self.owns()
     }
 
     /// Whether the store misbehaves or did so just now.
@@ -71,7 +71,6 @@ impl Run {
     /// Learns from the store's answers whether the broker has the slot.
     pub(super) fn heed(&mut self, call: StoreCall, reply: &StoreReply) {
         self.log.heed(call, reply);
-        let told: String = format!("{reply:?}").chars().take(60).collect();
         let routine = matches!(
             reply,
             StoreReply::Committed
@@ -81,6 +80,7 @@ impl Run {
                 | StoreReply::Pong
         );
         if !routine {
+            let told: String = format!("{reply:?}").chars().take(60).collect();
             let _ = writeln!(self.trace, "       +{:.6} s the store says {told}", self.at as f64 / 1e6);
         }
         let sent = self.proofs.remove(&call);
@@ -91,17 +91,25 @@ impl Run {
             StoreReply::Taken(_) => {
                 self.token = self.takes.get(&call).copied();
                 self.loading = true;
+                self.unsure = false;
             }
-            StoreReply::Settled { .. } => self.token = self.takes.get(&call).copied(),
-            // A take whose answer was lost is found by its token.
+            StoreReply::Settled { .. } => {
+                self.token = self.takes.get(&call).copied();
+                self.unsure = false;
+            }
+            // A take or settling whose answer was lost is found by its token, if the broker still remembers it.
             StoreReply::Watched(view) if self.takes.values().any(|token| Some(*token) == view.token) => {
+                self.unsure |= self.token != view.token;
                 self.token = view.token;
             }
             StoreReply::SuffixLost => {
                 self.loading = true;
                 self.loads.clear();
             }
-            StoreReply::Page { next: None, .. } if self.loads.contains(&call) => self.loading = false,
+            StoreReply::Page { next: None, .. } if self.loads.contains(&call) => {
+                self.loading = false;
+                self.unsure = false;
+            }
             _ => {}
         }
     }
@@ -167,6 +175,7 @@ impl Run {
         self.log.forget_calls();
         self.token = None;
         self.loading = true;
+        self.unsure = false;
         self.draining = false;
         self.tick()
     }

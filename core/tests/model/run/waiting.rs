@@ -226,9 +226,7 @@ impl Run {
             return Some(format!("{:?} must have been answered at its deadline", call.id));
         }
         let counts = state.deliverable(now, call.tenant, pop);
-        let held = call.hold.until.max(call.hold.since.unwrap_or(0) + call.hold.length.unwrap_or(0));
-        let total: u64 = counts.iter().sum();
-        if counts.is_empty() || (self.at < held && total < u64::from(pop.batch)) {
+        if counts.is_empty() {
             return None;
         }
         let rivals = self.calls.values().filter(|other| other.id < call.id && other.tenant == call.tenant);
@@ -265,14 +263,7 @@ impl Run {
                 let holds = pop.batch > 1 && state.fill_wait(call.tenant, pop).is_some();
                 (any || (there && holds), none || !(there && holds))
             });
-            let Hold { since, length, until, loose } = &mut call.hold;
-            // A hold that was begun may be kept to its end, whatever becomes of the option.
-            if let (Some(since), Some(length)) = (*since, *length) {
-                *until = (*until).max(since + length);
-            }
-            let now_held = states.first().and_then(|state| state.fill_wait(call.tenant, pop));
-            *loose |= since.is_some() && *length != now_held;
-            *length = now_held;
+            let Hold { since, loose } = &mut call.hold;
             *loose |= none && (any || since.is_some());
             *loose |= call.excused || call.beside_others;
             if any {

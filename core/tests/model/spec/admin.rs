@@ -189,6 +189,6 @@ impl Model {
         let must = Some(Replayed { queue: queue.clone(), partition: partition.clone(), id: written.id });
         same("the answer to a replay", &must, told.unwrap_or(&must))?;
         let fresh = Message { id: written.id, created: written.created, transaction: None, ..dead.message };
-        self.append(now, tenant, &queue, &partition, written.partition, vec![fresh])
+        self.append(now, tenant, &queue, &partition, written.partition, vec![fresh], peek)
     }
 }

@@ -312,7 +312,7 @@ impl Model {
             let (end, expires) = match record.cursor.lease {
                 Some(held) if !pop.auto_ack => {
                     let old = known.and_then(|cursor| cursor.lease).is_some_and(|known| known.id == held.id);
-                    if old || *lease.get_or_insert(held.id) != held.id {
+                    if old || !peek.is_new(held.id) || *lease.get_or_insert(held.id) != held.id {
                         continue;
                     }
                     (held.end, Some(held.expires))

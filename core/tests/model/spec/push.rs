@@ -97,7 +97,7 @@ impl Model {
             outcomes.push(outcome);
         }
         if let Some(home) = home {
-            self.append(now, tenant, queue, partition, home, fresh)?;
+            self.append(now, tenant, queue, partition, home, fresh, peek)?;
         }
         Ok(outcomes)
     }
@@ -123,7 +123,8 @@ impl Model {
         (window > 0).then(|| partition.messages.iter().find(repeated).map(|message| message.id)).flatten()
     }
 
-    /// Appends messages that were written in one commit.
+    /// Appends messages that were written in one commit, where they were written.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn append(
         &mut self,
         now: Timestamp,
@@ -132,6 +133,7 @@ impl Model {
         partition: &PartitionName,
         home: PartitionId,
         messages: Vec<Message>,
+        peek: &Peek<'_>,
     ) -> Result<(), Wrong> {
         let registered = self.queue(tenant, queue).map(|queue| queue.records.values().map(|one| one.registered));
         let registered = registered.and_then(|times| times.max());
@@ -139,6 +141,8 @@ impl Model {
         super::learn("the partition's id", &mut partition.id, home)?;
         for message in messages {
             let created = message.created;
+            let offset = peek.message(message.id).map(|written| written.offset);
+            same("the offset of a message", &Some(partition.end()), &offset)?;
             if partition.messages.last().is_some_and(|last| last.created > created) {
                 return Err(format!("commit times went backwards in {queue}/{}", partition.name));
             }

@@ -226,7 +226,7 @@ impl Model {
                         };
                         let (stored, home) = stored_as(queued, message, peek)?;
                         let id = stored.id;
-                        self.append(now, tenant, queue, partition, home, vec![stored])?;
+                        self.append(now, tenant, queue, partition, home, vec![stored], peek)?;
                         pushed.push((n, message, id));
                         OperationOutcome::Pushed { id, duplicate: false }
                     }
