@@ -24,6 +24,10 @@ pub const MAX_STEP_PARTITIONS: usize = 4_096;
 pub const MAX_TRIM_SEGMENTS: u32 = 1_000;
 /// Records in one page of a load.
 pub const MAX_PAGE_RECORDS: usize = 10_000;
+/// Segment heads in one page of a log.
+pub const MAX_PAGE_HEADS: usize = 1_000;
+/// Hashes in one page of a log, give or take one segment's.
+pub const MAX_PAGE_HASHES: usize = 100_000;
 
 /// How often an owner renews its slot.
 pub const RENEW_INTERVAL: Span = Span::from_millis(500);

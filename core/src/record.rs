@@ -27,6 +27,8 @@ pub struct QueueRecord {
     pub options: QueueOptions,
     /// When it was first written.
     pub created: Timestamp,
+    /// Raised by each change, whoever makes it: of two versions the higher is the later one.
+    pub revision: u64,
 }
 
 /// A partition. Its next offset and last commit time follow from its segments.
@@ -59,6 +61,8 @@ pub struct NewSegment {
     pub messages: Vec<NewMessage>,
     /// The hash of each message's transaction id, in order.
     pub hashes: Vec<TransactionHash>,
+    /// Payload bytes of the partition from its first message ever to this segment's last.
+    pub total: u64,
 }
 
 /// What is loaded of a segment: everything but its messages.
@@ -72,8 +76,8 @@ pub struct SegmentHead {
     pub created: Timestamp,
     /// Id of its first message.
     pub base: MessageId,
-    /// Payload bytes in it.
-    pub bytes: u64,
+    /// Payload bytes of the partition from its first message ever to this segment's last.
+    pub total: u64,
     /// One per message, in order.
     pub hashes: Vec<TransactionHash>,
 }

@@ -93,13 +93,22 @@ pub enum StoreRequest {
         /// The commits whose outcome is unknown.
         unknown: Vec<CommitKey>,
     },
-    /// A page of what the slot holds, heads only. `Page`
+    /// A page of what the slot holds, without logs. `Page`
     Load {
         /// The slot.
         slot: Slot,
         /// What the previous page said.
         after: Option<LoadPosition>,
     },
+    /// Queues of the slot in order of their ids: their options may have been changed in the store itself. `Queues`
+    LoadQueues {
+        /// The slot.
+        slot: Slot,
+        /// What the previous page said.
+        after: Option<QueueId>,
+    },
+    /// Segment heads of partitions, newest first. `Logs`
+    LoadLogs(Vec<LogRead>),
     /// Messages by offset. `Segments`
     Read(Vec<SegmentRead>),
     /// Dead letters by id. `DeadLetters`
@@ -179,6 +188,37 @@ pub struct SegmentRead {
     pub end: u64,
 }
 
+/// Heads of a partition's segments that start before `before` and were committed at or after `since`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRead {
+    /// The partition.
+    pub partition: PartitionId,
+    /// One past the last offset wanted: `u64::MAX` for the end, then the start of the last head given.
+    pub before: u64,
+    /// Earliest commit time wanted. The page may hold older ones too.
+    pub since: Timestamp,
+}
+
+/// What is there for a `LogRead`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogPage {
+    /// Newest first, without gaps.
+    pub segments: Vec<SegmentHead>,
+    /// Whether older ones that were asked for remain.
+    pub more: bool,
+}
+
+/// Where a partition's log ends: all that is known of it before its heads are loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogTail {
+    /// The next offset.
+    pub next: u64,
+    /// Commit time of the last segment.
+    pub last: Option<Timestamp>,
+    /// Payload bytes ever appended.
+    pub total: u64,
+}
+
 /// Where the next page of a load starts; meaningless to anybody but the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoadPosition {
@@ -199,10 +239,8 @@ pub enum Record {
     Ended(QueueId),
     /// A subscription.
     Subscription(SubscriptionRecord),
-    /// A partition.
-    Partition(PartitionRecord),
-    /// A segment, in offset order within its partition.
-    Segment(SegmentHead),
+    /// A partition, and where its log ends.
+    Partition(PartitionRecord, LogTail),
     /// A cursor.
     Cursor(CursorRecord),
     /// A dead letter's narrow part.
@@ -220,6 +258,8 @@ pub struct SlotView {
     pub owner: Option<CompactString>,
     /// Changes with each renewal.
     pub beat: u64,
+    /// The owner's process is known to have ended: nobody needs to wait for its silence.
+    pub gone: bool,
 }
 
 /// An answer of the store.
@@ -270,6 +310,15 @@ pub enum StoreReply {
         /// The latest time that any commit of the slot carried.
         latest: Option<Timestamp>,
     },
+    /// A page of queues.
+    Queues {
+        /// In order of their ids.
+        queues: Vec<QueueRecord>,
+        /// The last id given, when there are more.
+        next: Option<QueueId>,
+    },
+    /// For each log asked about, a page of it.
+    Logs(Vec<LogPage>),
     /// For each read, what is there.
     Segments(Vec<Vec<SegmentSlice>>),
     /// For each id, the dead letter if it is there.

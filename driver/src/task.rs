@@ -250,6 +250,8 @@ impl<S: Store> Task<S> {
             | StoreReply::Committed
             | StoreReply::Settled { .. }
             | StoreReply::Page { .. }
+            | StoreReply::Queues { .. }
+            | StoreReply::Logs(_)
             | StoreReply::Segments(_)
             | StoreReply::DeadLetters(_)
             | StoreReply::Trimmed { .. }

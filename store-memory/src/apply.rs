@@ -149,7 +149,13 @@ impl Tables {
         }
         let messages = Packed::pack(&segment, &mut self.scratch.segment)
             .ok_or_else(|| corrupt(format!("the segment at {next} of {id} is larger than 4 GiB")))?;
-        row.segments.push(SegmentRow { start: next, created: segment.created, base: segment.base, messages });
+        row.segments.push(SegmentRow {
+            start: next,
+            created: segment.created,
+            base: segment.base,
+            total: segment.total,
+            messages,
+        });
         Ok(Undo::Append(index))
     }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use tidegate_core::message::SegmentSlice;
 use tidegate_core::store::{
-    Commit, CommitKey, Fence, LoadPosition, SegmentRead, Slot, StoreReply, StoreRequest, Token,
+    Commit, CommitKey, Fence, LoadPosition, LogPage, LogRead, SegmentRead, Slot, StoreReply, StoreRequest, Token,
 };
 use tidegate_core::time::Timestamp;
 
@@ -67,6 +67,11 @@ impl MemoryStore {
             }
             StoreRequest::Settle { fence, token, unknown } => self.fenced(&fence, |slot| slot.settle(token, &unknown)),
             StoreRequest::Load { slot, after } => self.slot(slot).load(after),
+            StoreRequest::LoadQueues { slot, after } => {
+                let (queues, next) = self.slot(slot).tables.load_queue_records(after);
+                StoreReply::Queues { queues, next }
+            }
+            StoreRequest::LoadLogs(reads) => StoreReply::Logs(reads.iter().map(|read| self.load_log(read)).collect()),
             StoreRequest::Read(reads) => StoreReply::Segments(reads.iter().map(|read| self.read(read)).collect()),
             StoreRequest::ReadDeadLetters(ids) => {
                 let find = |id| self.slots.values().find_map(|slot| slot.tables.dead_letter(id)).cloned();
@@ -86,6 +91,10 @@ impl MemoryStore {
     fn fenced(&mut self, fence: &Fence, act: impl FnOnce(&mut SlotStore) -> StoreReply) -> StoreReply {
         let slot = self.slot(fence.slot);
         if slot.ownership.admits(fence) { act(slot) } else { StoreReply::Fenced }
+    }
+
+    fn load_log(&self, read: &LogRead) -> LogPage {
+        self.slots.values().find_map(|slot| slot.tables.load_log(read)).unwrap_or_default()
     }
 
     /// A read does not say its slot; partition ids are unique in all of them.

@@ -1,14 +1,14 @@
-//! Loading a slot page by page: queues, then subscriptions, then each partition with its segments and cursors, then dead
-//! letters. So every record comes after what it refers to.
+//! Loading a slot page by page: queues, then subscriptions, then each partition with its cursors, then dead letters. So every record comes after what it refers to.
 //!
 //! Positions are places in the tables. They hold as long as nothing is written, which is so: a load is an owner's first
 //! act, and nobody else may write.
 
 use std::ops::Bound;
 
-use tidegate_core::limits::MAX_PAGE_RECORDS;
-use tidegate_core::name::DeadLetterId;
-use tidegate_core::store::{LoadPosition, Record};
+use tidegate_core::limits::{MAX_PAGE_HASHES, MAX_PAGE_HEADS, MAX_PAGE_RECORDS};
+use tidegate_core::name::{DeadLetterId, QueueId};
+use tidegate_core::record::QueueRecord;
+use tidegate_core::store::{LoadPosition, LogPage, LogRead, LogTail, Record};
 use uuid::Uuid;
 
 use crate::tables::{PartitionRow, QueueRow, Tables};
@@ -18,25 +18,18 @@ const SUBSCRIPTIONS: u8 = 1;
 const PARTITIONS: u8 = 2;
 const DEAD_LETTERS: u8 = 3;
 
-/// Hashes in one page, so that a page of full segments stays in the megabytes too.
-const MAX_PAGE_HASHES: usize = 200_000;
-
 /// A page in the making.
 #[derive(Default)]
 struct Page {
     records: Vec<Record>,
-    hashes: usize,
 }
 
 impl Page {
     fn is_full(&self) -> bool {
-        self.records.len() >= MAX_PAGE_RECORDS || self.hashes >= MAX_PAGE_HASHES
+        self.records.len() >= MAX_PAGE_RECORDS
     }
 
     fn push(&mut self, record: Record) {
-        if let Record::Segment(head) = &record {
-            self.hashes += head.hashes.len();
-        }
         self.records.push(record);
     }
 }
@@ -102,15 +95,13 @@ impl Tables {
     /// Skips the `given` first records of a partition; says how many are given when the page is full before the end.
     fn load_partition(&self, row: &PartitionRow, given: u64, page: &mut Page) -> Option<u64> {
         let queue = self.queue(row.queue).filter(|queue| !queue.ended)?;
-        let segments = row.segments.len();
-        for place in given as usize..1 + segments + row.cursors.len() {
+        for place in given as usize..1 + row.cursors.len() {
             if page.is_full() {
                 return Some(place as u64);
             }
             page.push(match place.checked_sub(1) {
-                None => Record::Partition(row.to_record(queue.record.id)),
-                Some(at) if at < segments => Record::Segment(row.segments[at].head(row.id)),
-                Some(at) => Record::Cursor(row.cursors[at - segments].to_record(row.id, &self.groups)),
+                None => Record::Partition(row.to_record(queue.record.id), row.tail()),
+                Some(at) => Record::Cursor(row.cursors[at].to_record(row.id, &self.groups)),
             });
         }
         None
@@ -126,6 +117,49 @@ impl Tables {
             page.push(Record::DeadLetter(row.record.head.clone()));
         }
         None
+    }
+}
+
+impl Tables {
+    /// Queues with ids above `after`, and the last id given when there are more.
+    pub(crate) fn load_queue_records(&self, after: Option<QueueId>) -> (Vec<QueueRecord>, Option<QueueId>) {
+        let above = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = self.queue_by_id.range((above, Bound::Unbounded)).filter_map(|(_, index)| self.queue(*index));
+        let mut queues: Vec<_> =
+            rows.filter(|row| !row.ended).take(MAX_PAGE_RECORDS + 1).map(|row| (*row.record).clone()).collect();
+        let more = queues.len() > MAX_PAGE_RECORDS;
+        queues.truncate(MAX_PAGE_RECORDS);
+        let next = queues.last().map(|queue| queue.id).filter(|_| more);
+        (queues, next)
+    }
+
+    /// A page of a partition's log; none when the partition is not here.
+    pub(crate) fn load_log(&self, read: &LogRead) -> Option<LogPage> {
+        let row = self.partition(self.live_partition(read.partition)?)?;
+        let mut page = LogPage::default();
+        let mut hashes = 0;
+        let end = row.segments.partition_point(|segment| segment.start < read.before);
+        for segment in row.segments[..end].iter().rev().take_while(|segment| segment.created >= read.since) {
+            if page.segments.len() >= MAX_PAGE_HEADS || hashes >= MAX_PAGE_HASHES {
+                page.more = true;
+                break;
+            }
+            let head = segment.head(row.id);
+            hashes += head.hashes.len();
+            page.segments.push(head);
+        }
+        Some(page)
+    }
+}
+
+impl PartitionRow {
+    fn tail(&self) -> LogTail {
+        let last = self.segments.last();
+        LogTail {
+            next: self.next_offset(),
+            last: last.map(|segment| segment.created),
+            total: last.map_or(0, |segment| segment.total),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Ownership {
 impl Ownership {
     /// The row as everybody may see it.
     pub(crate) fn view(&self) -> SlotView {
-        SlotView { epoch: self.epoch, token: self.token, owner: self.owner.clone(), beat: self.beat }
+        SlotView { epoch: self.epoch, token: self.token, owner: self.owner.clone(), beat: self.beat, gone: false }
     }
 
     /// Whether `fence` is the owner's. A slot without an owner has no token, so nobody's is.

@@ -70,11 +70,6 @@ impl Packed {
         u64::from(self.head() >> FLAG_BITS)
     }
 
-    /// How many bytes their payloads have.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        u64::from(self.layout().payload_ends.last().map_or(0, |end| u32::from_le_bytes(*end)))
-    }
-
     /// Each message's hash; `base` is the segment's base id.
     pub(crate) fn hashes(&self, base: MessageId) -> Vec<TransactionHash> {
         if self.head() & HAS_HASHES == 0 {

@@ -73,6 +73,7 @@ pub(crate) struct SegmentRow {
     pub(crate) start: u64,
     pub(crate) created: Timestamp,
     pub(crate) base: MessageId,
+    pub(crate) total: u64,
     pub(crate) messages: Packed,
 }
 
@@ -242,7 +243,7 @@ impl SegmentRow {
             start: self.start,
             created: self.created,
             base: self.base,
-            bytes: self.messages.payload_bytes(),
+            total: self.total,
             hashes: self.messages.hashes(self.base),
         }
     }
@@ -288,4 +289,4 @@ fn hash(id: PartitionId) -> u64 {
 }
 
 // A million partitions: each byte here is a megabyte.
-const _: () = assert!(size_of::<Option<PartitionRow>>() == 160);
+const _: () = assert!(size_of::<Option<PartitionRow>>() == 168);

@@ -88,7 +88,8 @@ mod tests {
             let partition = PartitionId(Uuid::from_u128(number));
             Write::Cursor(CursorRecord { partition, group: group(text), cursor: Cursor::default() })
         };
-        let mut first = vec![Write::Queue(Box::new(QueueRecord { id, tenant, name, labels, options, created }))];
+        let mut first =
+            vec![Write::Queue(Box::new(QueueRecord { id, tenant, name, labels, options, created, revision: 0 }))];
         first.extend((0..5).flat_map(|number| [partition(number, id), cursor(number, "a"), cursor(number, "b")]));
         let refused = vec![partition(5, id), cursor(5, "c"), partition(6, QueueId(Uuid::nil()))];
         let drop = Write::DropCursor { partition: PartitionId(Uuid::from_u128(7)), group: group("c") };

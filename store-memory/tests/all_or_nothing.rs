@@ -31,6 +31,7 @@ fn queue(number: u128) -> Box<QueueRecord> {
         labels: Labels::default(),
         options: QueueOptions::implicit(),
         created: time(0),
+        revision: 0,
     })
 }
 
@@ -59,6 +60,7 @@ fn segment(partition: u128, start: u64, count: u32) -> NewSegment {
         base,
         messages,
         hashes,
+        total: start,
     }
 }
 

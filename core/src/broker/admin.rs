@@ -163,6 +163,7 @@ impl Broker {
             Some(queue) => {
                 let mut record = self.tables.queue(queue).record.clone();
                 (record.options, record.labels) = (options.clone(), labels.clone());
+                record.revision += 1;
                 let (_, draft) = self.commits.draft();
                 draft.write(Write::Queue(Box::new(record)));
                 queue

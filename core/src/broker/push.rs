@@ -162,7 +162,8 @@ impl Broker {
         labels: Labels,
     ) -> QueueIx {
         let id = QueueId(ids::random(&mut self.entropy));
-        let record = QueueRecord { id, tenant, name: name.clone(), labels, options, created: self.now.store };
+        let record =
+            QueueRecord { id, tenant, name: name.clone(), labels, options, created: self.now.store, revision: 0 };
         let (seat, draft) = self.commits.draft();
         draft.write(Write::Queue(Box::new(record.clone())));
         let queue = self.tables.add_queue(record, Some(seat));
@@ -249,6 +250,7 @@ impl Broker {
         let Some(Write::Append(segment)) = draft.writes.get_mut(at) else { return base };
         let id = base.nth(segment.messages.len() as u32);
         let hash = hash_of(&message, id);
+        segment.total += bytes;
         segment.messages.push(message);
         segment.hashes.push(hash);
         let from = row.log.append(hash);
@@ -272,11 +274,24 @@ impl Broker {
         let last = row.log.runs().last().map(|run| run.created);
         let created = start::commit_time(self.now.store, last, queue.registered);
         let base = ids::segment_base(created, &mut self.entropy);
-        self.start_segment(partition, seat, created, base, left.min(MAX_SEGMENT_MESSAGES));
+        let total = match row.open_write.checked_sub(1).and_then(|at| draft.writes.get(at as usize)) {
+            Some(Write::Append(full)) => full.total,
+            _ => row.bytes,
+        };
+        let room = left.min(MAX_SEGMENT_MESSAGES);
+        self.start_segment(partition, seat, created, base, total, room);
         base
     }
 
-    fn start_segment(&mut self, partition: PartitionIx, seat: Seat, created: Timestamp, base: MessageId, room: usize) {
+    fn start_segment(
+        &mut self,
+        partition: PartitionIx,
+        seat: Seat,
+        created: Timestamp,
+        base: MessageId,
+        total: u64,
+        room: usize,
+    ) {
         let (_, draft) = self.commits.draft();
         let row = self.tables.partition_mut(partition);
         let segment = NewSegment {
@@ -286,6 +301,7 @@ impl Broker {
             base,
             messages: Vec::with_capacity(room),
             hashes: Vec::<TransactionHash>::with_capacity(room),
+            total,
         };
         draft.write(Write::Append(segment));
         row.open_write = draft.writes.len() as u32;

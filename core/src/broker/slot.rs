@@ -12,9 +12,12 @@ use crate::log::Log;
 use crate::name::QueueId;
 use crate::record::{CursorRecord, SegmentHead, SubscriptionRecord};
 use crate::store::{
-    CommitKey, CommitNo, Epoch, Fence, LoadPosition, Record, SlotView, StoreReply, StoreRequest, Token,
+    CommitKey, CommitNo, Epoch, Fence, LoadPosition, LogRead, Record, SlotView, StoreReply, StoreRequest, Token,
 };
 use crate::time::{Moment, Timestamp};
+
+/// Logs asked for together.
+const LOGS_AT_ONCE: usize = 500;
 
 /// What the store was asked about the slot.
 pub enum Asked {
@@ -47,6 +50,9 @@ pub struct Ownership {
     dropped: Option<Token>,
     /// Another owner's epoch and counter, and since when they stand still.
     observed: Option<(Epoch, u64, Moment)>,
+    /// Logs still to be loaded, each with what has come of it.
+    logs: Vec<(LogRead, Vec<SegmentHead>)>,
+    reading_logs: bool,
     /// Queues by id, while loading.
     loading: BTreeMap<QueueId, QueueIx>,
 }
@@ -138,7 +144,9 @@ impl Broker {
             State::Vacant | State::Asking | State::Released => {}
             State::Loading(asked, position) => {
                 self.renew();
-                if !asked {
+                if !asked && self.ownership.reading_logs {
+                    self.load_logs();
+                } else if !asked {
                     self.load(position);
                 }
             }
@@ -218,7 +226,7 @@ impl Broker {
         self.ownership.observed = Some((view.epoch, view.beat, since));
         if self.draining {
             self.ownership.state = State::Vacant;
-        } else if view.owner.is_none() || self.ownership.still_ours(&view) || now >= since.plus(TAKEOVER) {
+        } else if view.owner.is_none() || view.gone || self.ownership.still_ours(&view) || now >= since.plus(TAKEOVER) {
             let token = self.token();
             let take = StoreRequest::Take {
                 slot: self.settings.slot,
@@ -239,6 +247,8 @@ impl Broker {
         self.ownership.valid_until = sent.plus(OWNERSHIP);
         self.ownership.observed = None;
         self.ownership.loading.clear();
+        self.ownership.logs.clear();
+        self.ownership.reading_logs = false;
         self.tables = Tables::default();
         self.timers.clear_lanes();
         self.commits.restart();
@@ -362,14 +372,41 @@ impl Broker {
                 }
                 match next {
                     Some(next) => self.load(Some(next)),
-                    None => self.loaded(),
+                    None => self.load_logs(),
                 }
+            }
+            StoreReply::Logs(pages) => {
+                let asked = self.ownership.logs.len().saturating_sub(LOGS_AT_ONCE);
+                let asked: Vec<_> = self.ownership.logs.drain(asked..).collect();
+                for ((mut read, mut heads), page) in asked.into_iter().zip(pages) {
+                    heads.extend(page.segments);
+                    if page.more {
+                        read.before = heads.last().map_or(0, |head| head.start);
+                        self.ownership.logs.push((read, heads));
+                    } else {
+                        heads.into_iter().rev().for_each(|head| self.absorb_segment(head));
+                    }
+                }
+                self.load_logs();
             }
             _ => {
                 self.ownership.state = State::Loading(false, position);
                 self.retry_later();
             }
         }
+    }
+
+    fn load_logs(&mut self) {
+        let from = self.ownership.logs.len().saturating_sub(LOGS_AT_ONCE);
+        let reads: Vec<_> = self.ownership.logs[from..].iter().map(|(read, _)| *read).collect();
+        if reads.is_empty() {
+            return self.loaded();
+        }
+        self.ownership.reading_logs = true;
+        if let State::Loading(asked, _) = &mut self.ownership.state {
+            *asked = true;
+        }
+        self.ask(StoreRequest::LoadLogs(reads), Pending::Slot(Asked::Load));
     }
 
     /// The store's own clock may have stepped back since the last owner wrote: store time goes on from there, at
@@ -391,13 +428,17 @@ impl Broker {
             }
             Record::Ended(queue) => self.trims.push_back(queue),
             Record::Subscription(record) => self.absorb_subscription(record),
-            Record::Partition(record) => {
+            Record::Partition(record, tail) => {
                 if let Some(queue) = self.ownership.loading.get(&record.queue).copied() {
+                    self.note_time(queue, tail.last.unwrap_or(record.created));
                     self.note_time(queue, record.created);
+                    let (partition, before, since) = (record.id, u64::MAX, Timestamp::MIN);
+                    if tail.next > 0 {
+                        self.ownership.logs.push((LogRead { partition, before, since }, Vec::new()));
+                    }
                     self.tables.add_partition(queue, record, None);
                 }
             }
-            Record::Segment(head) => self.absorb_segment(head),
             Record::Cursor(CursorRecord { partition, group, cursor }) => {
                 if let Some(partition) = self.tables.partition_by_id(partition) {
                     let queue = self.tables.partition(partition).queue;
@@ -434,7 +475,7 @@ impl Broker {
         }
         row.end = row.log.next();
         if head.start >= row.log_start {
-            row.bytes += head.bytes;
+            row.bytes = head.total;
         }
         let queue = row.queue;
         self.note_time(queue, head.created);

@@ -76,7 +76,9 @@ impl RequestKind {
             StoreRequest::Release(_) => RequestKind::Release,
             StoreRequest::Commit(_) => RequestKind::Commit,
             StoreRequest::Settle { .. } => RequestKind::Settle,
-            StoreRequest::Load { .. } => RequestKind::Load,
+            StoreRequest::Load { .. } | StoreRequest::LoadQueues { .. } | StoreRequest::LoadLogs(_) => {
+                RequestKind::Load
+            }
             StoreRequest::Read(_) => RequestKind::Read,
             StoreRequest::ReadDeadLetters(_) => RequestKind::ReadDeadLetters,
             StoreRequest::Trim { .. } => RequestKind::Trim,

@@ -6,7 +6,7 @@ use alloc::vec;
 use super::Store;
 use super::owner::{Owner, SLOT, ask, load, read, take, watch};
 use super::samples::{
-    cursor, head_of, leased_cursor, partition, partition_id, plain_segment, queue, queue_with_partition, subscription,
+    cursor, leased_cursor, partition, partition_id, plain_segment, queue, queue_with_partition, subscription, tail_of,
 };
 use crate::record::StartFrom;
 use crate::store::{CommitKey, CommitNo, Epoch, Record, StoreReply, StoreRequest, Token, Write};
@@ -27,9 +27,7 @@ pub(super) fn a_commit_happens_whole_and_in_order(store: &mut dyn Store) {
     );
     let expected = [
         Record::Queue(Box::new(queue(1))),
-        Record::Partition(partition(1, 1)),
-        Record::Segment(head_of(&first)),
-        Record::Segment(head_of(&second)),
+        Record::Partition(partition(1, 1), tail_of(&second)),
         Record::Cursor(cursor(1, "workers", 2)),
     ];
     let records = load(store, SLOT);
@@ -56,9 +54,9 @@ pub(super) fn a_commit_that_fails_changes_nothing(store: &mut dyn Store) {
             Write::Append(plain_segment(1, 0, 3)),
             Write::Cursor(cursor(1, "workers", 3)),
             Write::Subscription(subscription(1, "workers", StartFrom::New)),
-            // Nobody wrote this partition.
-            Write::Append(plain_segment(2, 0, 1)),
             Write::Cursor(cursor(1, "others", 1)),
+            // Its offsets are taken.
+            Write::Append(plain_segment(1, 0, 1)),
         ],
     );
     assert!(matches!(reply, StoreReply::Failed(_)), "{reply:?}");

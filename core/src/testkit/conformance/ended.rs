@@ -52,7 +52,7 @@ pub(super) fn an_ended_queue_hides_all_it_had(store: &mut dyn Store) {
     assert!(after.contains(&Record::Ended(queue_id(20))));
     let mut of_the_other = before.clone();
     of_the_other.retain(|record| after.contains(record));
-    assert_eq!((of_the_other.len(), after.len()), (furnished(10).len(), furnished(10).len() + 1));
+    assert_eq!((of_the_other.len(), after.len()), (before.len() / 2, before.len() / 2 + 1));
     // A new owner learns of it too: it goes on trimming.
     Owner::of(store, SLOT, 2);
     assert_eq!(load(store, SLOT), after);
@@ -75,7 +75,7 @@ pub(super) fn an_ended_queue_makes_room_for_its_name(store: &mut dyn Store) {
     );
     trim_all(store, &owner, 10, 100);
     let records = load(store, SLOT);
-    assert_eq!(records.len(), 3);
+    assert_eq!(records.len(), 2);
     assert!(records.contains(&Record::Queue(Box::new(again))));
     assert_eq!(read(store, partition_id(30), 0, 9).len(), 1);
 }

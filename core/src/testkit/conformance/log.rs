@@ -5,14 +5,17 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::Store;
-use super::owner::{Owner, SLOT, load, read, read_all};
+use super::owner::{Owner, SLOT, ask, read, read_all};
 use super::samples::{
-    head_of, message, partition, partition_id, plain_segment, queue_with_partition, segment, stored, trace, transaction,
+    head_of, message, partition, partition_id, plain_segment, queue_with_partition, segment, stored, time, trace,
+    transaction,
 };
-use crate::limits::{MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES, MAX_TRANSACTION_ID_BYTES};
+use crate::limits::{MAX_PAGE_HEADS, MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES, MAX_TRANSACTION_ID_BYTES};
 use crate::message::{NewMessage, SegmentSlice};
-use crate::record::{NewSegment, PartitionRecord};
-use crate::store::{Record, SegmentRead, Write};
+use crate::name::PartitionId;
+use crate::record::{NewSegment, PartitionRecord, SegmentHead};
+use crate::store::{LogPage, LogRead, SegmentRead, StoreReply, StoreRequest, Write};
+use crate::time::Timestamp;
 
 /// An owner whose slot holds queue 1 with partition 1 and these segments.
 fn begin(store: &mut dyn Store, segments: &[NewSegment]) -> Owner {
@@ -85,8 +88,60 @@ pub(super) fn a_head_tells_bytes_and_hashes(store: &mut dyn Store) {
     segments.push(plain_segment(1, after_strange + 1, 39 - after_strange));
     segments.push(arbitrary);
     begin(store, &segments);
-    let heads = load(store, SLOT).into_iter().filter(|record| matches!(record, Record::Segment(_))).collect::<Vec<_>>();
-    assert_eq!(heads, segments.iter().map(|segment| Record::Segment(head_of(segment))).collect::<Vec<_>>());
+    let heads = load_log(store, partition_id(1), time(i64::MIN / 2));
+    assert_eq!(heads, segments.iter().rev().map(head_of).collect::<Vec<_>>());
+}
+
+pub(super) fn a_log_is_loaded_down_to_a_time(store: &mut dyn Store) {
+    let segments: Vec<_> = (0..5).map(|n| plain_segment(1, 2 * n, 2)).collect();
+    begin(store, &segments);
+    for (since, oldest) in [(0, 0), (1, 1), (2, 1), (8, 4), (9, 5)] {
+        let heads = load_log(store, partition_id(1), time(since));
+        let expected: Vec<_> = segments[oldest..].iter().rev().map(head_of).collect();
+        assert!(heads.starts_with(&expected), "down to {since}: {heads:?}");
+    }
+}
+
+pub(super) fn a_log_in_pages_gives_each_head_once(store: &mut dyn Store) {
+    let count = MAX_PAGE_HEADS as u64 + 10;
+    let mut owner = begin(store, &[]);
+    let segments: Vec<_> = (0..count).map(|n| plain_segment(1, n, 1)).collect();
+    owner.commit(store, segments.iter().cloned().map(Write::Append).collect());
+    let heads = load_log(store, partition_id(1), time(i64::MIN / 2));
+    assert_eq!(heads, segments.iter().rev().map(head_of).collect::<Vec<_>>());
+}
+
+pub(super) fn several_logs_are_answered_in_order(store: &mut dyn Store) {
+    let (first, second) = (plain_segment(1, 0, 3), plain_segment(2, 0, 2));
+    let mut owner = begin(store, core::slice::from_ref(&first));
+    owner.commit(store, vec![Write::Partition(partition(2, 1)), Write::Append(second.clone())]);
+    let read = |number, before| LogRead { partition: partition_id(number), before, since: time(i64::MIN / 2) };
+    let page = |segment: &NewSegment| LogPage { segments: vec![head_of(segment)], more: false };
+    let asked = vec![read(2, u64::MAX), read(9, u64::MAX), read(1, u64::MAX), read(1, 0)];
+    let expected = vec![page(&second), LogPage::default(), page(&first), LogPage::default()];
+    assert_eq!(ask(store, StoreRequest::LoadLogs(asked)), StoreReply::Logs(expected));
+    assert_eq!(ask(store, StoreRequest::LoadLogs(vec![])), StoreReply::Logs(vec![]));
+}
+
+/// A partition's heads down to `since`, newest first.
+fn load_log(store: &mut dyn Store, partition: PartitionId, since: Timestamp) -> Vec<SegmentHead> {
+    let mut heads: Vec<SegmentHead> = Vec::new();
+    loop {
+        let before = heads.last().map_or(u64::MAX, |head| head.start);
+        match ask(store, StoreRequest::LoadLogs(vec![LogRead { partition, before, since }])) {
+            StoreReply::Logs(mut pages) => {
+                assert_eq!(pages.len(), 1, "one read has one answer");
+                let LogPage { segments, more } = pages.remove(0);
+                assert!(segments.len() <= MAX_PAGE_HEADS, "a page has {} heads", segments.len());
+                assert!(!more || !segments.is_empty(), "a page has no head and is not the last");
+                heads.extend(segments);
+                if !more {
+                    return heads;
+                }
+            }
+            other => panic!("a load of logs is answered {other:?}"),
+        }
+    }
 }
 
 pub(super) fn a_read_takes_parts_of_segments(store: &mut dyn Store) {

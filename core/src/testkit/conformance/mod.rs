@@ -66,6 +66,7 @@ pub const PROMISES: &[Promise] = promises! {
         a_load_tells_the_latest_time_of_any_commit,
         a_load_survives_a_new_owner,
         a_load_in_pages_gives_each_record_once,
+        queues_are_loaded_alone,
         slots_hold_content_of_their_own,
         tenants_share_names_without_meeting;
     records:
@@ -79,6 +80,9 @@ pub const PROMISES: &[Promise] = promises! {
     log:
         messages_come_back_byte_for_byte,
         a_head_tells_bytes_and_hashes,
+        a_log_is_loaded_down_to_a_time,
+        a_log_in_pages_gives_each_head_once,
+        several_logs_are_answered_in_order,
         a_read_takes_parts_of_segments,
         several_reads_are_answered_in_order,
         a_read_of_what_is_not_there_is_empty,

@@ -16,7 +16,7 @@ use crate::record::{
     Cursor, CursorRecord, DeadLetterHead, DeadLetterRecord, Lease, NewSegment, PartitionRecord, QueueRecord,
     SegmentHead, StartFrom, SubscriptionRecord,
 };
-use crate::store::Write;
+use crate::store::{LogTail, Write};
 use crate::time::Timestamp;
 
 /// An id that looks like a random one.
@@ -59,6 +59,7 @@ pub(super) fn queue(number: u64) -> QueueRecord {
         labels: Labels::derived(&name),
         options: QueueOptions { priority: -7, window_buffer: i64::from(i32::MAX), ..QueueOptions::implicit() },
         created: time(number as i64),
+        revision: number,
     }
 }
 
@@ -87,7 +88,9 @@ pub(super) fn transaction(text: &str) -> TransactionId {
 pub(super) fn segment(number: u64, start: u64, messages: Vec<NewMessage>) -> NewSegment {
     let base = MessageId(rising_uuid(4, number << 24 | start));
     let hashes = messages.iter().zip(0u32..).map(|(message, n)| hash_of(message, base.nth(n))).collect();
-    NewSegment { partition: partition_id(number), start, created: time(start as i64), base, messages, hashes }
+    let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
+    let total = 1_000 * start + bytes as u64;
+    NewSegment { partition: partition_id(number), start, created: time(start as i64), base, messages, hashes, total }
 }
 
 /// `count` messages of `message`'s kind.
@@ -101,9 +104,15 @@ pub(super) fn head_of(segment: &NewSegment) -> SegmentHead {
         start: segment.start,
         created: segment.created,
         base: segment.base,
-        bytes: segment.messages.iter().map(|message| message.payload.len() as u64).sum(),
+        total: segment.total,
         hashes: segment.hashes.clone(),
     }
+}
+
+/// Where a log ends whose last segment is `segment`.
+pub(super) fn tail_of(segment: &NewSegment) -> LogTail {
+    let next = segment.start + segment.messages.len() as u64;
+    LogTail { next, last: Some(segment.created), total: segment.total }
 }
 
 pub(super) fn stored(message: &NewMessage) -> StoredMessage {
