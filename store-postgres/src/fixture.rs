@@ -273,7 +273,7 @@ fn watchdog(folder: &Path) -> Child {
         [ -z "$server" ] || [ "$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)" != "$server" ] || {
             kill -QUIT "$server" 2>/dev/null
             tries=100
-            while kill -0 "$server" 2>/dev/null && [ $tries -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+            while [ -e "$1/data/postmaster.pid" ] && [ $tries -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
         }
         rm -rf "$1""#;
     let mut command = Command::new("/bin/sh");
