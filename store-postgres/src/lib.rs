@@ -1,0 +1,4 @@
+//! The store port over Postgres.
+
+#[cfg(feature = "fixture")]
+pub mod fixture;
