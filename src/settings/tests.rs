@@ -133,7 +133,8 @@ fn variables_fill_what_the_url_of_a_database_leaves_out() {
             other => panic!("{other:?}"),
         }
     };
-    let filled = [("PG_HOST", "db"), ("PG_PORT", "6000"), ("PG_USER", "u"), ("p w"), ("PG_DATABASE", "d")];
+    let filled =
+        [("PG_HOST", "db"), ("PG_PORT", "6000"), ("PG_USER", "u"), ("PG_PASSWORD", "p w"), ("PG_DATABASE", "d")];
     assert_eq!(url("postgres://", &[]), "postgres://postgres@localhost:5432/postgres");
     assert_eq!(url("postgres://", &filled), "postgres://u:p%20w@db:6000/d");
     assert_eq!(url("postgres://a:b@c:1/e?sslmode=require", &filled), "postgres://a:b@c:1/e?sslmode=require");
