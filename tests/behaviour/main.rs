@@ -16,6 +16,15 @@ macro_rules! behaviour {
                 }
             )+
         }
+
+        mod postgres {
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $test() {
+                    super::$test($crate::world::World::start($crate::world::Backend::Postgres).await).await;
+                }
+            )+
+        }
     };
 }
 

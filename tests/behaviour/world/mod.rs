@@ -2,6 +2,7 @@
 
 mod api;
 mod client;
+mod postgres;
 mod store;
 
 use std::sync::atomic::{AtomicU8, Ordering};

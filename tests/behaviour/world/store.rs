@@ -14,6 +14,8 @@ use tidegate_store_memory::MemoryStore;
 pub enum Backend {
     /// `tidegate-store-memory`.
     Memory,
+    /// `tidegate-store-postgres`.
+    Postgres,
 }
 
 /// A store that outlives its brokers.
@@ -25,6 +27,10 @@ impl Backend {
             Backend::Memory => {
                 let mut memory = MemoryStore::new();
                 Arc::new(Mutex::new(move |now, request| memory.call(now, request)))
+            }
+            Backend::Postgres => {
+                let mut postgres = super::postgres::open();
+                Arc::new(Mutex::new(move |_now, request| postgres(request)))
             }
         }
     }
