@@ -18,6 +18,8 @@ pub struct Settings {
     pub window_batch: u64,
     /// `DEFAULT_SUBSCRIPTION_MODE`: where a group starts that does not say.
     pub default_start: StartFrom,
+    /// `QUEEN_DEDUP_CACHE_MB`: bytes of memory that the hashes and commit times of logs may take (OPT-27).
+    pub dedup_cache_bytes: u64,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
 }
@@ -30,6 +32,7 @@ impl Default for Settings {
             hot_list: true,
             window_batch: 100,
             default_start: StartFrom::All,
+            dedup_cache_bytes: 512 * 1_024 * 1_024,
             require_lease: false,
         }
     }
