@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use crate::record::StartFrom;
 use crate::store::Slot;
+use crate::time::Span;
 
 /// Settings of one broker; none changes while it runs.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,6 +21,8 @@ pub struct Settings {
     pub default_start: StartFrom,
     /// `QUEEN_DEDUP_CACHE_MB`: bytes of memory that the hashes and commit times of logs may take (OPT-27).
     pub dedup_cache_bytes: u64,
+    /// `QUEEN_CACHE_REFRESH_INTERVAL_MS`: how often the owner looks for options changed in the store itself (CFG-9).
+    pub refresh: Span,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
 }
@@ -33,6 +36,7 @@ impl Default for Settings {
             window_batch: 100,
             default_start: StartFrom::All,
             dedup_cache_bytes: 512 * 1_024 * 1_024,
+            refresh: Span::from_secs(60),
             require_lease: false,
         }
     }

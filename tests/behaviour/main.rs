@@ -28,6 +28,7 @@ mod faults;
 mod groups;
 mod http;
 mod lease;
+mod logs;
 mod messages;
 mod names;
 mod pop;

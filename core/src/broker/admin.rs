@@ -171,19 +171,20 @@ impl Broker {
         options: QueueOptions,
         labels: Labels,
     ) {
-        let queue = match self.tables.find_queue(tenant, &name) {
-            None => self.make_queue(tenant, &name, options.clone(), labels.clone()),
+        let (queue, revision) = match self.tables.find_queue(tenant, &name) {
+            None => (self.make_queue(tenant, &name, options.clone(), labels.clone()), 0),
             Some(queue) => {
                 let mut record = self.tables.queue(queue).record.clone();
                 (record.options, record.labels) = (options.clone(), labels.clone());
                 record.revision += 1;
+                let revision = record.revision;
                 let (_, draft) = self.commits.draft();
                 draft.write(Write::Queue(Box::new(record)));
-                queue
+                (queue, revision)
             }
         };
         // On a new queue too: parked discovery pops may want it.
-        let change = Change::Configure(queue, Box::new((options.clone(), labels.clone())));
+        let change = Change::Configure(queue, Box::new((options.clone(), labels.clone(), revision)));
         self.commits.draft().1.change(change);
         let id = self.tables.queue(queue).record.id;
         self.commits.make_exclusive();

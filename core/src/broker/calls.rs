@@ -28,6 +28,8 @@ pub enum Pending {
     Prefetch(Box<Prefetch>),
     /// Logs that decisions need, or times of messages.
     Logs(u64),
+    /// The queues' records.
+    Refresh(u64),
     /// A message somebody asked for.
     Find(Box<Find>),
     /// The error text of its dead letter.

@@ -78,8 +78,8 @@ pub enum Change {
     Subscribe(GroupIx, Box<SubscriptionRecord>),
     /// A group's registration goes.
     Unsubscribe(GroupIx),
-    /// A queue gets new options.
-    Configure(QueueIx, Box<(QueueOptions, Labels)>),
+    /// A queue gets new options, and the revision they are written under.
+    Configure(QueueIx, Box<(QueueOptions, Labels, u64)>),
     /// A queue ends.
     EndQueue(QueueIx),
     /// A dead letter is filed.
@@ -529,13 +529,8 @@ impl Broker {
                 self.tables.tidy_group(group);
             }
             Change::Configure(queue, new) => {
-                let record = &mut self.tables.queue_mut(queue).record;
-                let relabelled = record.labels != new.1;
-                (record.options, record.labels) = *new;
-                self.place_queue(queue);
-                if relabelled {
-                    self.wake_discovery(queue);
-                }
+                let (options, labels, revision) = *new;
+                self.reconfigure(queue, options, labels, revision);
             }
             Change::EndQueue(queue) => self.end_queue(queue),
             Change::DeadLetter(partition, head) => {

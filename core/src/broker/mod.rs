@@ -16,6 +16,7 @@ mod loads;
 mod pop;
 mod push;
 mod ready;
+mod refresh;
 mod slot;
 mod tables;
 mod timers;
@@ -130,6 +131,8 @@ pub struct Broker {
     /// Ended queues whose rows are still to be trimmed.
     trims: VecDeque<crate::name::QueueId>,
     trimming: bool,
+    /// Numbers the ownerships under which the queues are looked at.
+    refreshes: u64,
     outputs: VecDeque<Output>,
     draining: bool,
     counters: Counters,
@@ -161,6 +164,7 @@ impl Broker {
             store_calls: 0,
             trims: VecDeque::new(),
             trimming: false,
+            refreshes: 0,
             outputs: VecDeque::new(),
             draining: false,
             counters: Counters::default(),
@@ -236,6 +240,7 @@ impl Broker {
             Pending::Orphan(done) => self.orphan_answered(done, answer.reply),
             Pending::Delivery(key) => self.delivery_read(key, answer.reply),
             Pending::Prefetch(prefetch) => self.messages_read(*prefetch, answer.reply),
+            Pending::Refresh(number) => self.queues_read(number, answer.reply),
             Pending::Logs(number) => self.logs_read(number, answer.reply),
             Pending::Find(find) => self.message_read(*find, answer.reply),
             Pending::FindDeadLetter(find, slices) => self.message_dead_letter_read(*find, slices, answer.reply),

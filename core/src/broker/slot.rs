@@ -437,6 +437,7 @@ impl Broker {
             self.place_queue(queue);
         }
         self.ownership.state = State::Owned;
+        self.start_refreshing();
     }
 
     /// Removes rows of ended queues, a step at a time.

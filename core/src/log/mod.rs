@@ -109,9 +109,9 @@ impl Log {
         match &mut self.resident {
             Resident::Nothing => self.resident = Resident::One(created, hash),
             Resident::One(first, lone) => {
-                let mut block = Block::starting(offset - 1, *first, *lone, 4);
-                block.append(created, hash, opens);
-                self.resident = Resident::Many(Box::new(Body::of(block)));
+                let mut body = Body::of(Block::starting(offset - 1, *first, *lone, 4));
+                body.append(offset, created, hash, opens);
+                self.resident = Resident::Many(Box::new(body));
             }
             Resident::Many(body) => body.append(offset, created, hash, opens),
         }

@@ -111,6 +111,19 @@ fn times_and_offsets_meet_at_segment_borders() {
 }
 
 #[test]
+fn decades_between_two_messages_are_kept_apart() {
+    // Found by the model: a commit time was cut to the bits that a block has for it.
+    for pushed in [1, 2, 40] {
+        let mut log = log_of(&(0..pushed).collect::<Vec<_>>(), 1);
+        let late = at(1 << 55);
+        assert_eq!(log.append(late, wide(77), true), pushed);
+        assert_eq!((log.created_of(pushed), log.created_of(0)), (Some(late), Some(at(0))));
+        assert_eq!(log.first_since(late), pushed);
+        assert_eq!(log.lowest(77, |_, _| true), Some(pushed));
+    }
+}
+
+#[test]
 fn a_log_loaded_page_by_page_is_the_log_that_was_pushed() {
     for (size, per_run) in [(1usize, 1), (3, 1), (40, 3), (3_000, 1), (3_000, 100)] {
         let hashes: Vec<u64> = (0..size as u64).map(|n| mixed(n % (size as u64 * 3).div_ceil(4))).collect();
