@@ -37,6 +37,7 @@ mod faults;
 mod groups;
 mod http;
 mod lease;
+mod logs;
 mod messages;
 mod names;
 mod pop;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::error::{StoreError, StoreErrorKind};
-use tidegate_core::store::{StoreReply, StoreRequest};
+use tidegate_core::store::{Fence, StoreReply, StoreRequest};
 use tidegate_core::time::{Span, Timestamp};
 use tidegate_driver::{Answer, Clock, Store};
 use tidegate_store_memory::MemoryStore;
@@ -53,6 +53,8 @@ pub struct Faults {
     clock_step: AtomicI64,
     /// Requests that are not about ownership.
     calls: AtomicU64,
+    /// The owner's fence, as it was last renewed.
+    fence: Mutex<Option<Fence>>,
 }
 
 impl Faults {
@@ -84,6 +86,11 @@ impl Faults {
     /// Sets the clock of the host that keeps the store's time.
     pub fn step_clock_secs(&self, secs: i64) {
         self.clock_step.fetch_add(secs * 1_000_000, Relaxed);
+    }
+
+    /// The fence under which the owner writes.
+    pub(super) fn fence(&self) -> Fence {
+        self.fence.lock().unwrap().expect("the owner has renewed its slot")
     }
 
     /// Requests so far that were not about ownership.
@@ -137,6 +144,9 @@ impl Store for Port {
         );
         if !ownership {
             self.faults.calls.fetch_add(1, Relaxed);
+        }
+        if let StoreRequest::Renew { fence, .. } = &request {
+            *self.faults.fence.lock().unwrap() = Some(*fence);
         }
         let (time, reply) = (self.time(), self.answer(request));
         match self.faults.latency.load(Relaxed) {
