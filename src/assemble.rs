@@ -88,6 +88,8 @@ fn broker_settings(settings: &Settings) -> tidegate_core::settings::Settings {
         window_batch: settings.window_batch,
         default_start: settings.default_start,
         require_lease: settings.require_lease,
+        dedup_cache_bytes: settings.dedup_cache_bytes,
+        refresh: settings.refresh,
         slot: slot_of(TenantId::DEFAULT),
         ..Default::default()
     }

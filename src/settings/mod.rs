@@ -67,6 +67,9 @@ Environment variables:
   DB_POOL_SIZE                 connections to Postgres at most [default: 20]
   QUEEN_STMT_TIMEOUT_MS        milliseconds a read may take in Postgres [default: 30000]
   QUEEN_APPLY_SCHEMA           bring the schema up to date at the start [default: true]
+  QUEEN_DEDUP_CACHE_MB         megabytes for what finds duplicates; more is looked up in the store [default: 512]
+  QUEEN_CACHE_REFRESH_INTERVAL_MS
+                               milliseconds until an option changed in the database holds [default: 60000]
   LOG_LEVEL                    off, error, warn, info, debug or trace [default: info]";
 
 /// Everything `serve` needs to know.
@@ -88,6 +91,10 @@ pub struct Settings {
     pub window_batch: u64,
     /// Refuse acks that name no lease.
     pub require_lease: bool,
+    /// Memory for the logs that deduplication and acks look in.
+    pub dedup_cache_bytes: u64,
+    /// How often options that were changed in the database are looked for.
+    pub refresh: Span,
     /// The least important log that is written.
     pub log_level: LevelFilter,
     /// What logs look like.
@@ -153,6 +160,11 @@ impl Settings {
             window_batch: integer(environment, "QUEEN_HOTLIST_WINDOW_BATCH", 1, i64::from(i32::MAX), "messages")?
                 .map_or(100, i64::unsigned_abs),
             require_lease: boolean(environment, "TIDEGATE_REQUIRE_LEASE")?.unwrap_or(false),
+            dedup_cache_bytes: integer(environment, "QUEEN_DEDUP_CACHE_MB", 1, 1 << 20, "megabytes")?
+                .unwrap_or(512)
+                .unsigned_abs()
+                << 20,
+            refresh: millis("QUEEN_CACHE_REFRESH_INTERVAL_MS")?.map_or(Span::from_secs(60), Span::from_millis),
             log_level: one_of(
                 environment.given(None, "LOG_LEVEL")?,
                 &[
