@@ -400,66 +400,93 @@ impl Broker {
 
     /// What has to be known of logs before a pop can be decided: of the lanes that it would take from, in their order.
     fn pop_needs(&mut self, call: &PopCall, reach: &Reach) -> Needs {
-        let mut needs = Needs::new();
-        let holds = |broker: &Self, queue: QueueIx| {
-            let options = &broker.tables.queue(queue).record.options;
+        if let Reach::Lane(lane) = reach
+            && let Some(need) = self.resolve_lane(*lane)
+        {
+            return vec![need];
+        }
+        // Most queues hold nothing back, and most lanes' starts are known.
+        if !self.may_need_logs(reach) {
+            return Needs::new();
+        }
+        loop {
+            let lanes = self.first_lanes(call, reach);
+            let (mut needs, mut passed_over) = (Needs::new(), false);
+            let mut cap = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize);
+            let mut left = u64::from(call.pop.batch.max(1));
+            for lane in lanes {
+                if cap == 0 || left == 0 || needs.len() >= MAX_LOGS_READ {
+                    return needs;
+                }
+                match self.lane_need(lane, left) {
+                    Some(need) => needs.push(need),
+                    None if matches!(self.tables.lane(lane).place(), Place::Ready(_)) => {
+                        let (first, end) = self.batch_of(lane, left);
+                        left -= end - first;
+                        cap -= usize::from(end > first);
+                    }
+                    None => passed_over = true,
+                }
+            }
+            // Lanes that only passed for ready made room for others behind them.
+            if !needs.is_empty() || !passed_over {
+                return needs;
+            }
+        }
+    }
+
+    /// Whether some queue in reach holds messages back, or some group's start is open.
+    fn may_need_logs(&self, reach: &Reach) -> bool {
+        let holds = |queue: QueueIx| {
+            let options = &self.tables.queue(queue).record.options;
             options.delayed_processing > 0 || options.window_buffer > 0
         };
-        let mut lanes: Vec<(u64, LaneIx)> = Vec::new();
+        match reach {
+            Reach::Lane(lane) => holds(self.tables.partition(self.tables.lane(*lane).partition).queue),
+            Reach::Groups(groups) => groups.iter().any(|group| {
+                let row = self.tables.group(*group);
+                row.unresolved > 0 || holds(row.queue)
+            }),
+        }
+    }
+
+    /// The ready lanes that a pop looks at first, in order.
+    fn first_lanes(&self, call: &PopCall, reach: &Reach) -> Vec<LaneIx> {
         match reach {
             Reach::Lane(lane) => {
-                needs.extend(self.resolve_lane(*lane));
-                if holds(self, self.tables.partition(self.tables.lane(*lane).partition).queue)
-                    && let Place::Ready(seq) = self.tables.lane(*lane).place()
-                {
-                    lanes.push((seq, *lane));
-                }
+                let ready = matches!(self.tables.lane(*lane).place(), Place::Ready(_));
+                ready.then_some(*lane).into_iter().collect()
             }
             Reach::Groups(groups) => {
-                let open = |group: &GroupIx| {
-                    let row = self.tables.group(*group);
-                    row.unresolved > 0 || holds(self, row.queue)
-                };
-                // Most queues hold nothing back, and most lanes' starts are known.
-                if groups.iter().any(open) {
-                    let ready = groups.iter().flat_map(|group| &self.tables.group(*group).ready);
-                    lanes.extend(ready.map(|(seq, lane)| (*seq, *lane)));
-                    lanes.sort_unstable();
-                }
+                let wanted = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize).min(call.pop.batch as usize);
+                let count = wanted.saturating_add(MAX_LOGS_READ);
+                let ready = groups.iter().flat_map(|group| self.tables.group(*group).ready.iter().take(count));
+                let mut lanes: Vec<(u64, LaneIx)> = ready.map(|(seq, lane)| (*seq, *lane)).collect();
+                lanes.sort_unstable();
+                lanes.into_iter().take(count).map(|(_, lane)| lane).collect()
             }
         }
-        let mut cap = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize);
-        let mut left = u64::from(call.pop.batch.max(1));
-        for (_, lane) in lanes {
-            if cap == 0 || left == 0 || needs.len() >= MAX_LOGS_READ {
-                break;
-            }
-            if let Some(need) = self.resolve_lane(lane) {
-                needs.push(need);
-                continue;
-            }
-            let row = self.tables.lane(lane);
-            let (partition, durable) = (row.partition, self.durable(row.partition));
-            let options = &self.tables.queue(self.tables.partition(partition).queue).record.options;
-            let (rule, now) = (self.window_rule(), self.now.store);
-            if let Some(question) = visibility::unknown(&row.cursor(), durable, options, rule, left, now) {
-                needs.push(Need::Of(partition, question));
-                continue;
-            }
-            // It may have passed for ready. This very pop looks at it: nobody is to be woken.
-            let group = self.tables.lane(lane).group;
-            let woken = self.waiters.awake.contains(&group);
-            self.place(lane);
-            if !woken {
-                self.waiters.awake.remove(&group);
-            }
-            if matches!(self.tables.lane(lane).place(), Place::Ready(_)) {
-                let (first, end) = self.batch_of(lane, left);
-                left -= end - first;
-                cap -= usize::from(end > first);
-            }
+    }
+
+    /// What has to be known of a ready lane's log; a lane of which enough is known is put where it belongs.
+    fn lane_need(&mut self, lane: LaneIx, budget: u64) -> Option<Need> {
+        if let Some(need) = self.resolve_lane(lane) {
+            return Some(need);
         }
-        needs
+        let row = self.tables.lane(lane);
+        let (partition, group) = (row.partition, row.group);
+        let options = &self.tables.queue(self.tables.partition(partition).queue).record.options;
+        let (durable, rule, now) = (self.durable(partition), self.window_rule(), self.now.store);
+        if let Some(question) = visibility::unknown(&row.cursor(), durable, options, rule, budget, now) {
+            return Some(Need::Of(partition, question));
+        }
+        // This very pop looks at it: nobody is to be woken.
+        let woken = self.waiters.awake.contains(&group);
+        self.place(lane);
+        if !woken {
+            self.waiters.awake.remove(&group);
+        }
+        None
     }
 
     /// Until when a pop is held back for more messages (OPT-20); none when it is to be served as it is.

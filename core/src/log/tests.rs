@@ -1,3 +1,5 @@
+//! The log against a plain list of what was appended: found, dropped, loaded again, and weighed.
+
 use super::*;
 use crate::name::{MessageId, PartitionId};
 use alloc::vec::Vec;
