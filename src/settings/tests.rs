@@ -28,6 +28,8 @@ fn nothing_set_gives_the_documented_defaults() {
         hot_list: true,
         window_batch: 100,
         require_lease: false,
+        dedup_cache_bytes: 512 << 20,
+        refresh: Span::from_secs(60),
         log_level: LevelFilter::INFO,
         log_format: LogFormat::Auto,
         without_effect: Vec::new(),
