@@ -1,0 +1,114 @@
+//! Broker processes on fixed ports, to be killed, frozen and started again.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tidegate_store_postgres::fixture::free_port;
+
+/// How long a broker may take to listen. Generous: test machines are busy.
+const START: Duration = Duration::from_secs(30);
+
+pub struct Broker {
+    pub address: SocketAddr,
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+    process: Option<Child>,
+    frozen: bool,
+}
+
+impl Broker {
+    /// Starts a broker on `store`. `alone`: no other one is on that store.
+    pub fn start(store: &str, alone: bool) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_tidegate")), store, alone, &[])
+    }
+
+    pub fn start_program(program: &Path, store: &str, alone: bool, environment: &[(&str, &str)]) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let mut arguments = vec!["serve".to_owned(), format!("--listen={address}"), format!("--store={store}")];
+        if !alone {
+            arguments.push(format!("--advertise=http://{address}"));
+        }
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("broker-{}.log", address.port()));
+        let _ = fs::remove_file(&log);
+        let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut broker =
+            Self { address, program: program.to_owned(), arguments, environment, log, process: None, frozen: false };
+        broker.resume();
+        broker.wait_until_it_listens();
+        broker
+    }
+
+    /// Starts the process again after [`Self::kill`]; does not wait for it.
+    pub fn resume(&mut self) {
+        assert!(self.process.is_none(), "it runs already");
+        let log = File::options().create(true).append(true).open(&self.log).expect("the log can be written");
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env_clear().env("NO_COLOR", "1").envs(self.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.process = Some(command.spawn().expect("the built binary starts"));
+    }
+
+    pub fn wait_until_it_listens(&mut self) {
+        let start = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self.process.as_mut().expect("it was started").try_wait().expect("it is our child");
+            let late = start.elapsed() > START;
+            assert!(ended.is_none() && !late, "the broker does not listen ({ended:?}):\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// SIGKILL. It must have been alive: a broker never ends by itself.
+    pub fn kill(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let ended = process.try_wait().expect("it is our child");
+        assert!(ended.is_none(), "the broker ended by itself ({ended:?}):\n{}", self.log());
+        process.kill().expect("it is our child");
+        process.wait().expect("it is our child");
+        self.frozen = false;
+    }
+
+    pub fn freeze(&mut self) {
+        self.signal(Signal::STOP);
+        self.frozen = true;
+    }
+
+    pub fn thaw(&mut self) {
+        if self.frozen {
+            self.signal(Signal::CONT);
+        }
+        self.frozen = false;
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = &self.process {
+            kill_process(Pid::from_child(process), signal).expect("it is our child");
+        }
+    }
+
+    /// Everything it has said so far, all its lives together.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if thread::panicking() {
+            eprintln!("the log of the broker on {}: {}", self.address, self.log.display());
+        } else {
+            let _ = fs::remove_file(&self.log);
+        }
+    }
+}
