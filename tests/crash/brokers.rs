@@ -20,6 +20,8 @@ pub struct Broker {
     environment: Vec<(String, String)>,
     log: PathBuf,
     process: Option<Child>,
+    /// It has served in this life of its.
+    listened: bool,
     frozen: bool,
 }
 
@@ -38,8 +40,9 @@ impl Broker {
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("broker-{}.log", address.port()));
         let _ = fs::remove_file(&log);
         let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut broker =
-            Self { address, program: program.to_owned(), arguments, environment, log, process: None, frozen: false };
+        let program = program.to_owned();
+        let (process, listened, frozen) = (None, false, false);
+        let mut broker = Self { address, program, arguments, environment, log, process, listened, frozen };
         broker.resume();
         broker.wait_until_it_listens();
         broker
@@ -53,23 +56,38 @@ impl Broker {
         command.args(&self.arguments).env_clear().env("NO_COLOR", "1").envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().expect("the built binary starts"));
+        self.listened = false;
     }
 
+    /// One that cannot reach the database when it starts says so and ends; it is started again, as a supervisor would.
     pub fn wait_until_it_listens(&mut self) {
         let start = Instant::now();
         while TcpStream::connect(self.address).is_err() {
-            let ended = self.process.as_mut().expect("it was started").try_wait().expect("it is our child");
-            let late = start.elapsed() > START;
-            assert!(ended.is_none() && !late, "the broker does not listen ({ended:?}):\n{}", self.log());
+            assert!(start.elapsed() < START, "the broker does not listen:\n{}", self.log());
+            if self.ended() {
+                self.resume();
+            }
             thread::sleep(Duration::from_millis(5));
         }
+        self.listened = true;
     }
 
-    /// SIGKILL. It must have been alive: a broker never ends by itself.
+    /// Whether it ended while it was starting. Once it listens it must never end by itself.
+    fn ended(&mut self) -> bool {
+        let Some(process) = &mut self.process else { return true };
+        let Some(status) = process.try_wait().expect("it is our child") else { return false };
+        let refused = !self.listened && status.code() == Some(1);
+        assert!(refused, "the broker ended by itself ({status}):\n{}", self.log());
+        self.process = None;
+        true
+    }
+
+    /// SIGKILL.
     pub fn kill(&mut self) {
-        let Some(mut process) = self.process.take() else { return };
-        let ended = process.try_wait().expect("it is our child");
-        assert!(ended.is_none(), "the broker ended by itself ({ended:?}):\n{}", self.log());
+        if self.ended() {
+            return;
+        }
+        let mut process = self.process.take().expect("it runs");
         process.kill().expect("it is our child");
         process.wait().expect("it is our child");
         self.frozen = false;

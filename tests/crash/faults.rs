@@ -36,6 +36,9 @@ pub struct Mix {
 pub const ONE: Mix = Mix { kill_broker: 35, kill_postgres: 10, cut: 45, cut_all: 6, stall: 4, freeze: 0 };
 pub const SEVERAL: Mix = Mix { kill_broker: 40, kill_postgres: 8, cut: 38, cut_all: 5, stall: 5, freeze: 4 };
 
+/// Strikes a broker or its way to Postgres; returns how many processes it killed.
+type Fault = fn(&mut Run, &Store, usize, &mut Random) -> u64;
+
 /// Until so many processes were killed.
 pub fn storm(run: &mut Run, store: &Store, mix: Mix, kills: u64) {
     let mut random = run.random.child();
@@ -57,7 +60,7 @@ pub fn storm(run: &mut Run, store: &Store, mix: Mix, kills: u64) {
 /// One fault; how many processes it killed.
 pub fn strike(run: &mut Run, store: &Store, mix: Mix, random: &mut Random) -> u64 {
     let who = random.below(run.brokers.len() as u64) as usize;
-    let faults: [(u64, fn(&mut Run, &Store, usize, &mut Random) -> u64); 6] = [
+    let faults: [(u64, Fault); 6] = [
         (mix.kill_broker, kill_broker),
         (mix.kill_postgres, kill_postgres),
         (mix.cut, cut),

@@ -211,11 +211,24 @@ impl Call<'_> {
     }
 }
 
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Invoke(operation) => write!(f, "{operation:?}"),
+            Event::Ok(Answer::RolledBack(why)) => write!(f, "rolled back: {why}"),
+            Event::Ok(answer) => write!(f, "ok: {answer:?}"),
+            Event::Fail(why) => write!(f, "failed: {why}"),
+            Event::Unknown(why) => write!(f, "unknown: {why}"),
+            Event::Fault(what) => write!(f, "-- {what}"),
+        }
+    }
+}
+
 impl fmt::Display for History {
     /// A line per record, for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, record) in self.records.iter().enumerate() {
-            writeln!(f, "{place} {}us c{} #{} {:?}", record.at, record.client, record.call, record.event)?;
+            writeln!(f, "{place} {}us c{} #{} {}", record.at, record.client, record.call, record.event)?;
         }
         Ok(())
     }

@@ -6,11 +6,14 @@ mod check;
 mod faults;
 mod history;
 mod http;
+#[cfg(feature = "plants")]
+mod plants;
 mod proxy;
 mod random;
 mod recorder;
 mod run;
 mod session;
+mod situations;
 mod store;
 mod workload;
 
@@ -47,5 +50,18 @@ fn one_broker_keeps_its_word_through_kills_and_cuts() {
     run.add_broker(brokers::Broker::start(&store.url(), true));
     run.start_clients();
     faults::storm(&mut run, &store, faults::ONE, faults::kills(50));
+    run.finish();
+}
+
+/// req: OPT-25
+#[test]
+fn three_brokers_on_one_database_keep_their_word_through_kills_cuts_and_freezes() {
+    let mut store = store::Store::start();
+    let mut run = run::Run::new(run::seed());
+    for _ in 0..3 {
+        run.add_broker(brokers::Broker::start(&store.url(), false));
+    }
+    run.start_clients();
+    faults::storm(&mut run, &store, faults::SEVERAL, faults::kills(50));
     run.finish();
 }

@@ -75,6 +75,11 @@ impl Session {
         self.connections[self.current].post(path, body).ok()
     }
 
+    /// What acks name a lane by; it was seen in an answer.
+    pub fn partition_id(&self, lane: &Lane) -> &str {
+        &self.partitions[lane]
+    }
+
     fn call(
         &mut self,
         operation: Operation,

@@ -8,7 +8,7 @@ use crate::history::Lane;
 
 pub fn check(facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (&(lane, group), _) in &facts.batches {
+    for &(lane, group) in facts.batches.keys() {
         if let Some(log) = facts.logs.get(lane) {
             of_lane(facts, lane, group, log, &mut wrong);
         }

@@ -48,10 +48,13 @@ impl fmt::Display for Violation {
     }
 }
 
+/// What is said of each contradiction.
+pub type Check = fn(&Facts<'_>) -> Vec<String>;
+
 /// Everything that is wrong with a history.
 pub fn check(history: &History, rules: &Rules) -> Vec<Violation> {
     let facts = Facts::gather(history, rules);
-    let checks: [(&'static str, fn(&Facts<'_>) -> Vec<String>); 7] = [
+    let checks: [(&'static str, Check); 7] = [
         ("delivery", delivery::check),
         ("content", content::check),
         ("once", once::check),
@@ -60,7 +63,7 @@ pub fn check(history: &History, rules: &Rules) -> Vec<Violation> {
         ("lease", lease::check),
         ("transaction", transaction::check),
     ];
-    let named = |(promise, check): (_, fn(&Facts<'_>) -> Vec<String>)| {
+    let named = |(promise, check): (_, Check)| {
         check(&facts).into_iter().map(move |what| Violation { promise, what }).collect::<Vec<_>>()
     };
     checks.into_iter().flat_map(named).collect()

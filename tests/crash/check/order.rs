@@ -48,7 +48,9 @@ fn later_pushes_lie_later(facts: &Facts<'_>, lane: &Lane, log: &Log<'_>, wrong: 
 /// Items that were new in one call lie in the call's order. Those of an unknown outcome may have been stored by different
 /// attempts, so that only ids with one possible attempt, or which this call was told it queued, are looked at.
 fn items_of_one_call_lie_in_its_order(facts: &Facts<'_>, wrong: &mut Vec<String>) {
-    let mut by_call: BTreeMap<(usize, &Lane), Vec<(usize, usize, &str)>> = BTreeMap::new();
+    // Where in the call, where in the lane, which.
+    type Items<'a> = Vec<(usize, usize, &'a str)>;
+    let mut by_call: BTreeMap<(usize, &Lane), Items<'_>> = BTreeMap::new();
     for ((lane, id), attempts) in &facts.attempts {
         let Some(place) = facts.logs.get(lane).and_then(|log| log.place_of_id(id)) else { continue };
         let mut possible = attempts.iter().filter(|attempt| attempt.is_possible());

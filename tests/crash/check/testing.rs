@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
-use super::{Rules, Violation, check};
+use super::{Check, Rules, Violation, check};
 use crate::history::{Ack, Answer, Delivered, Event, History, Item, Lane, Operation, Pop, Pushed, Record, Status};
 
 pub struct Story {
@@ -109,7 +109,7 @@ impl Story {
     }
 
     /// What one checker says.
-    pub fn judge(&self, checker: fn(&Facts<'_>) -> Vec<String>) -> Vec<String> {
+    pub fn judge(&self, checker: Check) -> Vec<String> {
         checker(&Facts::gather(&self.history, &self.rules))
     }
 
