@@ -1,7 +1,8 @@
 //! Tidegate's core: every decision of the broker, as a pure, deterministic state machine.
 //!
 //! Read in this order: `command` and `reply` (what a client asks and is told), `record` (what is stored), `store` (the
-//! port), `rules` (functions of records, a command and the time), `broker` (the machine around the rules).
+//! port), `rules` (functions of records, a command and the time), `broker` (the machine around the rules), `fleet` (which
+//! broker should own which slot).
 //!
 //! Absent on purpose: clocks, threads, sockets, files, environment, a random source, maps with seeded hashes. The crate
 //! is `no_std`, so most of these do not even compile; `clippy.toml` forbids the rest.
@@ -12,6 +13,7 @@ extern crate alloc;
 pub mod broker;
 pub mod command;
 pub mod error;
+pub mod fleet;
 pub mod limits;
 pub mod log;
 pub mod message;

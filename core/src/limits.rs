@@ -35,6 +35,8 @@ pub const RENEW_INTERVAL: Span = Span::from_millis(500);
 pub const OWNERSHIP: Span = Span::from_secs(3);
 /// How long an owner's counter must stand still before another broker may take its slot.
 pub const TAKEOVER: Span = Span::from_millis(3_500);
+/// How long a slot may be without an owner before any broker may take it, not only the one whose turn it is.
+pub const FREE_FOR_ALL: Span = Span::from_secs(1);
 /// How long a request waits for its slot to have an owner; a pop waits within its own wait.
 pub const HOLD: Span = Span::from_secs(2);
 /// How long a caller waits for a commit whose outcome is unknown.

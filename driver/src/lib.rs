@@ -8,6 +8,7 @@
 
 mod clock;
 mod handle;
+mod membership;
 mod store;
 mod task;
 
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 
 pub use clock::Clock;
 pub use handle::{Call, Handle, Receipt};
+pub use membership::{Membership, MembershipError};
 pub use store::{Answer, Immediate, Store};
 
 /// Starts the task that owns `broker` and `store`; call it inside a tokio runtime.
