@@ -1,7 +1,7 @@
 //! Broker processes on fixed ports, to be killed, frozen and started again.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate_store_postgres::fixture::free_port;
 
-/// How long a broker may take to listen. Generous: test machines are busy.
+/// How long a broker may take until it serves. Generous: test machines are busy.
 const START: Duration = Duration::from_secs(30);
 
 pub struct Broker {
@@ -20,8 +20,8 @@ pub struct Broker {
     environment: Vec<(String, String)>,
     log: PathBuf,
     process: Option<Child>,
-    /// It has served in this life of its.
-    listened: bool,
+    /// How much of the log is of earlier lives.
+    earlier: usize,
     frozen: bool,
 }
 
@@ -41,42 +41,50 @@ impl Broker {
         let _ = fs::remove_file(&log);
         let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let program = program.to_owned();
-        let (process, listened, frozen) = (None, false, false);
-        let mut broker = Self { address, program, arguments, environment, log, process, listened, frozen };
+        let (process, earlier, frozen) = (None, 0, false);
+        let mut broker = Self { address, program, arguments, environment, log, process, earlier, frozen };
         broker.resume();
-        broker.wait_until_it_listens();
+        broker.wait_until_it_serves();
         broker
     }
 
     /// Starts the process again after [`Self::kill`]; does not wait for it.
     pub fn resume(&mut self) {
         assert!(self.process.is_none(), "it runs already");
+        self.earlier = self.log().len();
         let log = File::options().create(true).append(true).open(&self.log).expect("the log can be written");
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().env("NO_COLOR", "1").envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().expect("the built binary starts"));
-        self.listened = false;
+    }
+
+    pub fn wait_until_it_serves(&mut self) {
+        let start = Instant::now();
+        while !self.serves() {
+            assert!(start.elapsed() < START, "the broker does not serve:\n{}", self.log());
+            self.supervise();
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// One that cannot reach the database when it starts says so and ends; it is started again, as a supervisor would.
-    pub fn wait_until_it_listens(&mut self) {
-        let start = Instant::now();
-        while TcpStream::connect(self.address).is_err() {
-            assert!(start.elapsed() < START, "the broker does not listen:\n{}", self.log());
-            if self.ended() {
-                self.resume();
-            }
-            thread::sleep(Duration::from_millis(5));
+    pub fn supervise(&mut self) {
+        if self.ended() {
+            self.resume();
         }
-        self.listened = true;
     }
 
-    /// Whether it ended while it was starting. Once it listens it must never end by itself.
+    /// Whether it said so; that its port is open does not mean it.
+    fn serves(&self) -> bool {
+        self.log()[self.earlier..].contains(" serving ")
+    }
+
+    /// Whether it ended while it was starting. Once it serves it must never end by itself.
     fn ended(&mut self) -> bool {
         let Some(process) = &mut self.process else { return true };
         let Some(status) = process.try_wait().expect("it is our child") else { return false };
-        let refused = !self.listened && status.code() == Some(1);
+        let refused = !self.serves() && status.code() == Some(1);
         assert!(refused, "the broker ended by itself ({status}):\n{}", self.log());
         self.process = None;
         true
@@ -91,6 +99,13 @@ impl Broker {
         process.kill().expect("it is our child");
         process.wait().expect("it is our child");
         self.frozen = false;
+    }
+
+    /// SIGTERM, and waits for the end: it gives its slots back.
+    pub fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.process.take().expect("it runs").wait().expect("it is our child");
+        assert!(status.success(), "the broker ended badly ({status}):\n{}", self.log());
     }
 
     pub fn freeze(&mut self) {

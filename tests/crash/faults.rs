@@ -85,7 +85,7 @@ fn kill_broker(run: &mut Run, _: &Store, who: usize, random: &mut Random) -> u64
     run.brokers[who].resume();
     if !random.percent(15) {
         // Else it may be killed again while it starts.
-        run.brokers[who].wait_until_it_listens();
+        run.brokers[who].wait_until_it_serves();
     }
     1
 }

@@ -64,18 +64,20 @@ impl Run {
     }
 
     /// Waits until so many more calls were answered.
-    pub fn until_answered(&self, count: u64) {
+    pub fn until_answered(&mut self, count: u64) {
         let (start, until) = (Instant::now(), self.recorder.answered() + count);
         while self.recorder.answered() < until {
             assert!(start.elapsed() < STUCK, "no progress for {STUCK:?}; seed {}\n{}", self.seed, self.tail());
+            self.brokers.iter_mut().for_each(Broker::supervise);
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// Waits at most so long for so many more answers.
-    pub fn work(&self, count: u64, at_most: Duration) {
+    pub fn work(&mut self, count: u64, at_most: Duration) {
         let (start, until) = (Instant::now(), self.recorder.answered() + count);
         while self.recorder.answered() < until && start.elapsed() < at_most {
+            self.brokers.iter_mut().for_each(Broker::supervise);
             thread::sleep(Duration::from_millis(1));
         }
     }
