@@ -30,8 +30,8 @@ const NONE: Mix = Mix { kill_broker: 0, kill_postgres: 0, cut: 0, cut_all: 0, st
 const REPLY_EARLY: Plant = Plant { name: "reply-early", brokers: 1, mix: Mix { kill_broker: 1, ..NONE } };
 /// A commit of an owner that lost its slot goes through.
 const SKIP_FENCE: Plant = Plant { name: "skip-fence", brokers: 2, mix: Mix { freeze: 1, stall: 3, ..NONE } };
-/// A commit whose answer was lost is said not to have happened.
-const SKIP_SETTLE: Plant = Plant { name: "skip-settle", brokers: 1, mix: Mix { cut: 1, ..NONE } };
+/// A commit whose answer was lost is said not to have happened. The broker believes itself until it reads what is stored.
+const SKIP_SETTLE: Plant = Plant { name: "skip-settle", brokers: 1, mix: Mix { cut: 4, kill_broker: 1, ..NONE } };
 
 fn is_found(plant: &Plant) {
     let seed = seed();
