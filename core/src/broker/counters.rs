@@ -55,6 +55,14 @@ pub struct Counters {
     pub slots_lost: u64,
     /// Times an acknowledged commit was missing in the store.
     pub suffixes_lost: u64,
+    /// Logs of which all that was asked for was loaded.
+    pub logs_loaded: u64,
+    /// Logs put out of memory to keep to the budget (OPT-27).
+    pub logs_evicted: u64,
+    /// Scans of logs that do not fit into memory.
+    pub logs_probed: u64,
+    /// Gauge: bytes of memory that logs take, those of one message not counted.
+    pub log_bytes: u64,
     /// Gauge: long polls parked now.
     pub parked: u64,
     /// Gauge: dead letters now.

@@ -3,18 +3,21 @@
 //! A pop claims by moving cursors in a commit and reads the messages meanwhile; it is answered when both are done.
 
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::calls::Pending;
 use super::commit::{Change, Done, Seat};
+use super::loads::{Need, Needs};
 use super::tables::{GroupIx, LaneIx, PartitionIx, Place, QueueIx};
 use super::timers::Alarm;
 use super::waiters::Spot;
 use super::{Broker, Waiting, Work};
 use crate::command::{Pop, PopScope, RequestId};
 use crate::error::Rejection;
-use crate::limits::{OUTCOME_WAIT, STORE_RETRY};
+use crate::limits::{MAX_LOGS_READ, OUTCOME_WAIT, STORE_RETRY};
+use crate::log::Question;
 use crate::message::SegmentSlice;
 use crate::name::{LeaseId, PartitionId, PartitionName, TenantId};
 use crate::options::{Labels, QueueOptions};
@@ -87,6 +90,8 @@ enum Attempt {
     After(Seat),
     /// It wrote what it needs to the commit being built; it is told how that ends.
     Wrote,
+    /// More of some logs has to be known first.
+    Needs(Needs),
     /// There is something, but less than it wants: hold it until then.
     Hold(Moment),
     /// There is nothing.
@@ -97,6 +102,7 @@ enum Attempt {
 enum Blocked {
     By(Seat),
     Wrote,
+    Needs(Needs),
 }
 
 /// The lanes a pop may take from.
@@ -146,11 +152,15 @@ impl Broker {
             }
             Attempt::After(seat) => {
                 self.pops.insert(request, call);
-                self.wait(seat, Waiting { since, work: Work::Pop(request) });
+                self.wait(seat, Waiting::new(since, Work::Pop(request)));
             }
             Attempt::Wrote => {
                 self.pops.insert(request, call);
                 self.commits.draft().1.tell(Done::PopAgain(request, since));
+            }
+            Attempt::Needs(needs) => {
+                self.pops.insert(request, call);
+                self.suspend(Waiting::new(since, Work::Pop(request)), needs);
             }
             Attempt::Hold(_) | Attempt::Nothing => self.park(request, call),
         }
@@ -169,7 +179,14 @@ impl Broker {
                 self.unpark(&mut call);
                 call.stage = Stage::Queued;
                 let since = self.now.monotonic;
-                self.wait(seat, Waiting { since, work: Work::Pop(request) });
+                self.wait(seat, Waiting::new(since, Work::Pop(request)));
+            }
+            Attempt::Needs(needs) => {
+                self.unpark(&mut call);
+                call.stage = Stage::Queued;
+                self.pops.insert(request, call);
+                self.suspend(Waiting::new(self.now.monotonic, Work::Pop(request)), needs);
+                return false;
             }
             Attempt::Wrote => {
                 self.unpark(&mut call);
@@ -223,7 +240,12 @@ impl Broker {
             Ok(None) => return Attempt::Nothing,
             Err(Blocked::By(seat)) => return Attempt::After(seat),
             Err(Blocked::Wrote) => return Attempt::Wrote,
+            Err(Blocked::Needs(needs)) => return Attempt::Needs(needs),
         };
+        let needs = self.pop_needs(call, &reach);
+        if !needs.is_empty() {
+            return Attempt::Needs(needs);
+        }
         if let Some(until) = self.fill_wait(call, &reach) {
             return Attempt::Hold(until);
         }
@@ -281,7 +303,7 @@ impl Broker {
                     match self.registered(queue, call, start) {
                         Ok(group) => groups.push(group),
                         Err(Blocked::By(seat)) => blocked = blocked.or(Some(Blocked::By(seat))),
-                        Err(Blocked::Wrote) => blocked = Some(Blocked::Wrote),
+                        Err(other) => blocked = Some(other),
                     }
                 }
                 blocked.map_or(Ok(Some(Reach::Groups(groups))), Err)
@@ -309,7 +331,10 @@ impl Broker {
             Some(lane) => lane,
             None => {
                 let start = if call.pop.group.is_queue_mode() { StartFrom::All } else { start };
-                let next = self.resolve(start::requested(start), partition);
+                let next = self.resolve(start::requested(start), partition).map_err(|question| {
+                    self.tables.tidy_group(group);
+                    Blocked::Needs(vec![Need::Of(partition, question)])
+                })?;
                 self.tables.add_lane(partition, group, Cursor { next, ..Cursor::default() }, false)
             }
         };
@@ -359,14 +384,82 @@ impl Broker {
         Err(Blocked::Wrote)
     }
 
-    /// The offset that a start means on a partition.
-    pub(super) fn resolve(&self, start: Start, partition: PartitionIx) -> u64 {
+    /// The offset that a start means on a partition; or what has to be known of its log to tell.
+    pub(super) fn resolve(&self, start: Start, partition: PartitionIx) -> Result<u64, Question> {
         let row = self.tables.partition(partition);
         match start {
-            Start::Beginning => row.log_start,
-            Start::End => row.end,
-            Start::Since(time) => row.log.first_since(time).max(row.log_start),
+            Start::Beginning => Ok(row.log_start),
+            Start::End => Ok(row.end),
+            Start::Since(time) if time <= row.created => Ok(row.log_start),
+            Start::Since(time) => {
+                let found = self.view(partition).first_since(time);
+                found.map(|first| first.max(row.log_start)).ok_or_else(|| Question::first(time))
+            }
         }
+    }
+
+    /// What has to be known of logs before a pop can be decided: of the lanes that it would take from, in their order.
+    fn pop_needs(&mut self, call: &PopCall, reach: &Reach) -> Needs {
+        let mut needs = Needs::new();
+        let holds = |broker: &Self, queue: QueueIx| {
+            let options = &broker.tables.queue(queue).record.options;
+            options.delayed_processing > 0 || options.window_buffer > 0
+        };
+        let mut lanes: Vec<(u64, LaneIx)> = Vec::new();
+        match reach {
+            Reach::Lane(lane) => {
+                needs.extend(self.resolve_lane(*lane));
+                if holds(self, self.tables.partition(self.tables.lane(*lane).partition).queue)
+                    && let Place::Ready(seq) = self.tables.lane(*lane).place()
+                {
+                    lanes.push((seq, *lane));
+                }
+            }
+            Reach::Groups(groups) => {
+                let open = |group: &GroupIx| {
+                    let row = self.tables.group(*group);
+                    row.unresolved > 0 || holds(self, row.queue)
+                };
+                // Most queues hold nothing back, and most lanes' starts are known.
+                if groups.iter().any(open) {
+                    let ready = groups.iter().flat_map(|group| &self.tables.group(*group).ready);
+                    lanes.extend(ready.map(|(seq, lane)| (*seq, *lane)));
+                    lanes.sort_unstable();
+                }
+            }
+        }
+        let mut cap = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize);
+        let mut left = u64::from(call.pop.batch.max(1));
+        for (_, lane) in lanes {
+            if cap == 0 || left == 0 || needs.len() >= MAX_LOGS_READ {
+                break;
+            }
+            if let Some(need) = self.resolve_lane(lane) {
+                needs.push(need);
+                continue;
+            }
+            let row = self.tables.lane(lane);
+            let (partition, durable) = (row.partition, self.durable(row.partition));
+            let options = &self.tables.queue(self.tables.partition(partition).queue).record.options;
+            let (rule, now) = (self.window_rule(), self.now.store);
+            if let Some(question) = visibility::unknown(&row.cursor(), durable, options, rule, left, now) {
+                needs.push(Need::Of(partition, question));
+                continue;
+            }
+            // It may have passed for ready. This very pop looks at it: nobody is to be woken.
+            let group = self.tables.lane(lane).group;
+            let woken = self.waiters.awake.contains(&group);
+            self.place(lane);
+            if !woken {
+                self.waiters.awake.remove(&group);
+            }
+            if matches!(self.tables.lane(lane).place(), Place::Ready(_)) {
+                let (first, end) = self.batch_of(lane, left);
+                left -= end - first;
+                cap -= usize::from(end > first);
+            }
+        }
+        needs
     }
 
     /// Until when a pop is held back for more messages (OPT-20); none when it is to be served as it is.
@@ -445,7 +538,10 @@ impl Broker {
             let partition = self.tables.partition(self.tables.lane(lane).partition);
             if end < partition.end {
                 let delay = self.tables.queue(partition.queue).record.options.delayed_processing;
-                let due = partition.log.created_of(end).map(|created| created.plus(Span::from_secs(delay)));
+                let due = self
+                    .view(self.tables.lane(lane).partition)
+                    .created_of(end)
+                    .map(|created| created.plus(Span::from_secs(delay)));
                 more_at = more_at.into_iter().chain(due).min();
             }
         }
@@ -454,9 +550,8 @@ impl Broker {
 
     fn batch_of(&self, lane: LaneIx, budget: u64) -> (u64, u64) {
         let row = self.tables.lane(lane);
-        let partition = self.tables.partition(row.partition);
-        let options = &self.tables.queue(partition.queue).record.options;
-        visibility::deliverable(&row.cursor(), partition.durable(), options, budget, self.now.store)
+        let options = &self.tables.queue(self.tables.partition(row.partition).queue).record.options;
+        visibility::deliverable(&row.cursor(), self.durable(row.partition), options, budget, self.now.store)
     }
 
     /// Claims ready lanes in order of becoming ready, until the batch is full or the cap on partitions is reached.
@@ -614,7 +709,7 @@ impl Broker {
             }
         } else if let Some(call) = self.pops.get_mut(&request) {
             call.stage = Stage::Queued;
-            self.backlog.push_back(Waiting { since: self.now.monotonic, work: Work::Pop(request) });
+            self.backlog.push_back(Waiting::new(self.now.monotonic, Work::Pop(request)));
         }
     }
 
@@ -666,7 +761,7 @@ impl Broker {
     pub(super) fn run_give_back(&mut self, since: Moment, id: LeaseId) {
         let Some(lanes) = self.tables.leases.get(&id).cloned() else { return };
         if let Some(seat) = lanes.iter().find_map(|lane| self.tables.lane(*lane).writer) {
-            return self.wait(seat, Waiting { since, work: Work::GiveBack(id) });
+            return self.wait(seat, Waiting::new(since, Work::GiveBack(id)));
         }
         self.counters.given_back += 1;
         for lane in lanes {
