@@ -21,6 +21,7 @@ pub struct Broker {
 
 impl Broker {
     /// Starts a broker with the defaults of a first run.
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
     pub fn start() -> Self {
         Self::start_with(&[], &[])
     }
@@ -51,6 +52,7 @@ impl Broker {
     }
 
     /// `http://127.0.0.1:<port>`, without a slash at the end.
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
     pub fn url(&self) -> &str {
         &self.url
     }
