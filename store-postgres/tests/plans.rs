@@ -149,7 +149,6 @@ fn no_hot_statement_costs_more_when_a_million_messages_wait() {
     let many = plans(1_000);
     for ((name, small), (_, large)) in few.iter().zip(&many) {
         let (before, after) = (buffers(small), buffers(large));
-        println!("{name}: {before} buffers with 1,000 messages, {after} with 1,000,000");
         assert!(after <= before + MOST_MORE, "{name} touches {before} buffers, then {after}:\n{large}");
         assert!(!large.contains("Seq Scan"), "{name} reads a whole table:\n{large}");
     }
