@@ -34,6 +34,7 @@ pub struct Mix {
 
 /// One broker: freezing it only costs time.
 pub const ONE: Mix = Mix { kill_broker: 35, kill_postgres: 10, cut: 45, cut_all: 6, stall: 4, freeze: 0 };
+pub const SEVERAL: Mix = Mix { kill_broker: 40, kill_postgres: 8, cut: 38, cut_all: 5, stall: 5, freeze: 4 };
 
 /// Strikes a broker or its way to Postgres; returns how many processes it killed.
 type Fault = fn(&mut Run, &Store, usize, &mut Random) -> u64;

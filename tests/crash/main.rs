@@ -52,3 +52,16 @@ fn one_broker_keeps_its_word_through_kills_and_cuts() {
     faults::storm(&mut run, &store, faults::ONE, faults::kills(50));
     run.finish();
 }
+
+/// req: OPT-25
+#[test]
+fn three_brokers_on_one_database_keep_their_word_through_kills_cuts_and_freezes() {
+    let mut store = store::Store::start();
+    let mut run = run::Run::new(run::seed());
+    for _ in 0..3 {
+        run.add_broker(brokers::Broker::start(&store.url(), false));
+    }
+    run.start_clients();
+    faults::storm(&mut run, &store, faults::SEVERAL, faults::kills(50));
+    run.finish();
+}

@@ -1,4 +1,4 @@
-//! The proof that the crash test finds what it is there for: violations, planted one at a time in a broker that was
+//! The proof that the crash test finds what it is there for: three violations, planted one at a time in a broker that was
 //! built with the feature `plants`.
 //!
 //! `cargo test --features plants --test crash plants`. In such a build the variable `TIDEGATE_PLANT` decides, so that the other
@@ -28,6 +28,8 @@ const NONE: Mix = Mix { kill_broker: 0, kill_postgres: 0, cut: 0, cut_all: 0, st
 
 /// A broker that answers before it commits: what was answered is gone when the broker is killed.
 const REPLY_EARLY: Plant = Plant { name: "reply-early", brokers: 1, mix: Mix { kill_broker: 1, ..NONE } };
+/// A commit of an owner that lost its slot goes through.
+const SKIP_FENCE: Plant = Plant { name: "skip-fence", brokers: 2, mix: Mix { freeze: 1, stall: 3, ..NONE } };
 /// A commit whose answer was lost is said not to have happened. The broker believes itself until it reads what is stored.
 const SKIP_SETTLE: Plant = Plant { name: "skip-settle", brokers: 1, mix: Mix { cut: 4, kill_broker: 1, ..NONE } };
 
@@ -61,6 +63,11 @@ fn is_found(plant: &Plant) {
 #[test]
 fn an_answer_before_the_commit_is_found() {
     is_found(&REPLY_EARLY);
+}
+
+#[test]
+fn a_commit_of_an_owner_that_lost_its_slot_is_found() {
+    is_found(&SKIP_FENCE);
 }
 
 #[test]

@@ -72,7 +72,11 @@ impl Session {
 
     /// One call with no place in the history: set-up.
     pub fn post(&mut self, path: &str, body: &str) -> Option<Response> {
-        self.connections[self.current].post(path, body).ok()
+        let response = self.connections[self.current].post(path, body).ok();
+        if response.as_ref().is_none_or(|response| response.status == 503) {
+            self.current = self.random.below(self.connections.len() as u64) as usize;
+        }
+        response
     }
 
     /// What acks name a lane by; it was seen in an answer.
