@@ -175,3 +175,57 @@ fn ten_brokers_start_at_once_on_an_empty_database() {
         assert!(!broker.log().contains(PASSWORD) && !broker.log().contains("panicked"), "{}", broker.log());
     }
 }
+
+/// A certificate authority of its own, and a server that has a certificate of it for `localhost` alone.
+fn server_with_tls() -> (Cluster, std::path::PathBuf) {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let folder = std::env::temp_dir().join(format!("tidegate-tls-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    let authority_key = KeyPair::generate().expect("a key");
+    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = authority.self_signed(&authority_key).expect("a certificate");
+    let key = KeyPair::generate().expect("a key");
+    let issuer = Issuer::new(authority, authority_key);
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()])
+        .expect("parameters")
+        .signed_by(&key, &issuer)
+        .expect("a certificate");
+    for (name, text) in [("root.pem", root.pem()), ("server.pem", certificate.pem()), ("key.pem", key.serialize_pem())]
+    {
+        fs::write(folder.join(name), text).expect("a file can be written");
+    }
+    let key = folder.join("key.pem");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    // When root runs the tests, Postgres is another user, and wants the key to be its own.
+    let _ = Command::new("chown").arg("postgres").arg(&key).stderr(Stdio::null()).status();
+    let cluster = Cluster::private(&[
+        "ssl=on",
+        &format!("ssl_cert_file={}", folder.join("server.pem").display()),
+        &format!("ssl_key_file={}", key.display()),
+    ]);
+    (cluster, folder)
+}
+
+#[test]
+fn tls_is_spoken_and_its_certificate_checked_as_the_url_says() {
+    let (cluster, folder) = server_with_tls();
+    let root = folder.join("root.pem");
+    let port = cluster.port();
+    let url = |host: &str, rest: &str| format!("postgres://postgres@{host}:{port}/postgres?sslmode={rest}");
+    let checked = format!("verify-full&sslrootcert={}", root.display());
+    for rest in ["require", &checked] {
+        drop(binary::Broker::start_with(&["--store", &url("localhost", rest)], &[]));
+    }
+    let broker = binary::Broker::start_with(&["--store", &url("localhost", &checked)], &[]);
+    let plain = cluster.sql(
+        "postgres",
+        "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE NOT ssl AND application_name LIKE 'tidegate%'",
+    );
+    assert_eq!(plain.trim(), "0", "every connection is encrypted");
+    drop(broker);
+    // Another name than the certificate's, and an authority that nobody told of.
+    refusal(&["--store", &url("127.0.0.1", &checked)], &[], &["cannot connect to Postgres"]);
+    refusal(&["--store", &url("localhost", "verify-full")], &[], &["cannot connect to Postgres"]);
+    let _ = fs::remove_dir_all(folder);
+}

@@ -140,7 +140,7 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, OpenError> 
         let passes = match &error {
             // Starting up, shutting down, too many connections.
             sqlx::Error::Database(_) => code.starts_with("57P0") || code == "53300",
-            sqlx::Error::Io(error) => error.kind() != std::io::ErrorKind::ConnectionRefused && !is_missing(error),
+            sqlx::Error::Io(error) => is_cut(error.kind()),
             _ => false,
         };
         if !passes || begun.elapsed() > PATIENCE {
@@ -151,9 +151,10 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, OpenError> 
     }
 }
 
-/// Whether a name does not resolve or a socket is not there.
-fn is_missing(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::InvalidInput)
+/// Whether somebody was there and went away.
+fn is_cut(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)
 }
 
 /// Connects once, brings the schema up to date, and makes the pools.
