@@ -24,8 +24,12 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Self {
         let now = Now { monotonic: Moment::from_micros(1), store: Timestamp::from_micros(1_700_000_000_000_000) };
-        let broker = Broker::new(Settings::default(), [7; 32]);
+        let broker = Broker::new(settings, [7; 32]);
         let store = Faulty::new(MemoryStore::default()).remembering(4);
         let mut world = World { broker, store, now, replies: Vec::new(), last: 0 };
         world.pump();
