@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tidegate_core::broker::Broker;
+use tidegate_core::fleet::slot_of;
+use tidegate_core::name::TenantId;
 use tidegate_driver::{Clock, Handle, Immediate};
 use tidegate_store_memory::MemoryStore;
+use tidegate_store_postgres::PgStore;
 use tidegate_transport_http::{HttpSettings, Service};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{Settings, Store};
+use crate::settings::{Postgres, Settings, Store};
 use crate::system;
 
 /// A broker that serves.
@@ -43,10 +46,14 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let entropy = || system::entropy().context("cannot read random bytes from /dev/urandom");
     let broker = Broker::new(broker_settings(settings), entropy()?);
     let clock = Clock::starting_at(system::wall());
-    let (handle, broker) = match settings.store {
+    let (handle, broker) = match &settings.store {
         Store::Memory => {
             let mut store = MemoryStore::new();
             let store = Immediate::new(clock, move |now, request| store.call(now, request));
+            tidegate_driver::spawn(broker, store, clock)
+        }
+        Store::Postgres(Postgres(settings)) => {
+            let store = PgStore::open(settings.clone(), slot_of(TenantId::DEFAULT)).await?;
             tidegate_driver::spawn(broker, store, clock)
         }
     };
@@ -81,6 +88,7 @@ fn broker_settings(settings: &Settings) -> tidegate_core::settings::Settings {
         window_batch: settings.window_batch,
         default_start: settings.default_start,
         require_lease: settings.require_lease,
+        slot: slot_of(TenantId::DEFAULT),
         ..Default::default()
     }
 }

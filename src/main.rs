@@ -18,9 +18,6 @@ use settings::{Cli, Command, Environment, Settings};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The settings were wrong; nothing was started.
-const BAD_SETTINGS: u8 = 2;
-
 fn main() -> ExitCode {
     let Some(Command::Serve(flags)) = Cli::parse().command else {
         // Printing help fails only when nobody reads it.
@@ -31,14 +28,14 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(wrong) => {
             eprintln!("tidegate: {wrong}");
-            return ExitCode::from(BAD_SETTINGS);
+            return ExitCode::FAILURE;
         }
     };
     telemetry::install(&settings);
     match serve(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            eprintln!("tidegate: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -5,20 +5,12 @@ use super::read::{Environment, Wrong, boolean};
 
 /// Tuning of machinery that this broker does not have, or not yet.
 const WITHOUT_EFFECT: &[&str] = &[
-    "DB_POOL_SIZE",
     "METRICS_FLUSH_MS",
     "METRICS_RETENTION_DAYS",
     "PARTITION_CLEANUP_DAYS",
-    "PG_DATABASE",
-    "PG_DB",
-    "PG_HOST",
-    "PG_PASSWORD",
-    "PG_PORT",
-    "PG_USER",
     "QUEEN_ACK_FUSION",
     "QUEEN_ACK_REGISTRY",
     "QUEEN_ACK_REGISTRY_MB",
-    "QUEEN_APPLY_SCHEMA",
     "QUEEN_CACHE_REFRESH_INTERVAL_MS",
     "QUEEN_DEDUP_CACHE",
     "QUEEN_DEDUP_CACHE_MB",
@@ -26,7 +18,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "QUEEN_HOTLIST_SHARDS",
     "QUEEN_PARTITION_CLEANUP_ENABLED",
     "QUEEN_SERVER_ID",
-    "QUEEN_STMT_TIMEOUT_MS",
     "STATS_INTERVAL_MS",
 ];
 
@@ -35,7 +26,8 @@ const PREFIXES: &[&str] =
     &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_", "RETENTION_"];
 
 /// Our own: anything else that starts with `TIDEGATE_` is a typing error, or for another version.
-const OURS: &[&str] = &["TIDEGATE_LISTEN", "TIDEGATE_LOG_FORMAT", "TIDEGATE_REQUIRE_LEASE", "TIDEGATE_STORE"];
+const OURS: &[&str] =
+    &["TIDEGATE_CACHE_MB", "TIDEGATE_LISTEN", "TIDEGATE_LOG_FORMAT", "TIDEGATE_REQUIRE_LEASE", "TIDEGATE_STORE"];
 
 /// Refuses what would silently leave messages unprotected. Values are never repeated: one of them is a key.
 pub fn refuse_unprotected(environment: &Environment) -> Result<(), Wrong> {

@@ -2,6 +2,7 @@
 //! what was expected; nothing is started then.
 
 mod foreign;
+mod postgres;
 mod read;
 
 use clap::{Args, Parser, Subcommand};
@@ -9,6 +10,7 @@ use tidegate_core::record::StartFrom;
 use tidegate_core::time::Span;
 use tracing_subscriber::filter::LevelFilter;
 
+pub use postgres::Postgres;
 pub use read::{Environment, Wrong};
 use read::{boolean, integer, one_of};
 
@@ -36,12 +38,16 @@ pub struct ServeFlags {
     /// PORT on 127.0.0.1].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Where messages are kept: memory [default: memory] [env: TIDEGATE_STORE].
+    /// Where messages are kept: memory, or postgres://user:password@host:port/database [default: memory]
+    /// [env: TIDEGATE_STORE].
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// How logs look: auto (text, coloured on a terminal), text or json [default: auto] [env: TIDEGATE_LOG_FORMAT].
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
+    /// Megabytes of recent messages kept in memory over Postgres [default: 256] [env: TIDEGATE_CACHE_MB].
+    #[arg(long, value_name = "MB")]
+    cache_mb: Option<String>,
 }
 
 const VARIABLES: &str = "\
@@ -56,6 +62,11 @@ Environment variables:
   DEFAULT_SUBSCRIPTION_MODE    where a new consumer group starts: all or new [default: all]
   QUEEN_HOTLIST                release a windowBuffer early when enough messages wait [default: true]
   QUEEN_HOTLIST_WINDOW_BATCH   how many are enough [default: 100]
+  PG_HOST, PG_PORT, PG_USER, PG_PASSWORD, PG_DATABASE (or PG_DB)
+                               what the URL of a Postgres store leaves out
+  DB_POOL_SIZE                 connections to Postgres at most [default: 20]
+  QUEEN_STMT_TIMEOUT_MS        milliseconds a read may take in Postgres [default: 30000]
+  QUEEN_APPLY_SCHEMA           bring the schema up to date at the start [default: true]
   LOG_LEVEL                    off, error, warn, info, debug or trace [default: info]";
 
 /// Everything `serve` needs to know.
@@ -86,17 +97,20 @@ pub struct Settings {
 }
 
 /// The stores of this version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Store {
     /// Gone when the process ends.
     Memory,
+    /// A database, which other brokers may use too.
+    Postgres(Postgres),
 }
 
 impl Store {
     /// As `--store` spells it.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Store::Memory => "memory",
+            Store::Postgres(_) => "postgres",
         }
     }
 }
@@ -121,7 +135,7 @@ impl Settings {
         let timeouts = [millis("DEFAULT_TIMEOUT")?, millis("POP_DEFAULT_TIMEOUT_MS")?];
         Ok(Settings {
             listen: listen(flags.listen, environment)?,
-            store: store(flags.store, environment)?,
+            store: store(flags.store, flags.cache_mb, environment)?,
             max_body_bytes: integer(environment, "QUEEN_MAX_BODY_BYTES", 1, i64::MAX, "bytes")?
                 .map_or(64 * 1_024 * 1_024, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             default_timeout: timeouts.into_iter().flatten().next().map_or(Span::from_secs(30), Span::from_millis),
@@ -179,15 +193,18 @@ fn listen(flag: Option<String>, environment: &Environment) -> Result<String, Wro
 }
 
 /// The text is never repeated in an error: a store's address may hold a password.
-fn store(flag: Option<String>, environment: &Environment) -> Result<Store, Wrong> {
-    match environment.given(flag.map(|text| ("--store", text)), "TIDEGATE_STORE")? {
-        None => Ok(Store::Memory),
-        Some(given) if given.text == "memory" => Ok(Store::Memory),
-        Some(given) if given.text.starts_with("postgres") => Err(Wrong(format!(
-            "{} names a Postgres database: that store is not part of this version, expected memory",
-            given.origin
-        ))),
-        Some(given) => Err(Wrong(format!("{} names no store of this version, expected memory", given.origin))),
+fn store(flag: Option<String>, cache_mb: Option<String>, environment: &Environment) -> Result<Store, Wrong> {
+    let given = environment.given(flag.map(|text| ("--store", text)), "TIDEGATE_STORE")?;
+    let cache = environment.given(cache_mb.map(|text| ("--cache-mb", text)), "TIDEGATE_CACHE_MB")?;
+    let database = given.as_ref().filter(|given| given.text.starts_with("postgres"));
+    match (postgres::postgres(database, cache, environment)?, given) {
+        (Some(postgres), _) => Ok(Store::Postgres(postgres)),
+        (None, None) => Ok(Store::Memory),
+        (None, Some(given)) if given.text == "memory" => Ok(Store::Memory),
+        (None, Some(given)) => {
+            let expected = "expected memory or postgres://user:password@host:port/database";
+            Err(Wrong(format!("{} names no store, {expected}", given.origin)))
+        }
     }
 }
 

@@ -71,16 +71,29 @@ impl Environment {
 }
 
 #[cfg(test)]
+impl Environment {
+    /// An environment of these variables.
+    pub fn from_pairs(variables: &[(&str, &str)]) -> Self {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), Some((*value).to_owned()));
+        Environment { variables: variables.iter().map(owned).collect() }
+    }
+}
+
+#[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(variables: [(&str, &str); N]) -> Self {
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), Some(value.to_owned()));
-        Environment { variables: variables.into_iter().map(owned).collect() }
+        Self::from_pairs(&variables)
     }
 }
 
 /// A variable that is a whole number from `min` to `max`; `unit` is what it counts.
 pub fn integer(environment: &Environment, name: &str, min: i64, max: i64, unit: &str) -> Result<Option<i64>, Wrong> {
-    let Some(given) = environment.given(None, name)? else {
+    whole(environment.given(None, name)?, min, max, unit)
+}
+
+/// A flag or variable that is a whole number from `min` to `max`; `unit` is what it counts.
+pub fn whole(given: Option<Given>, min: i64, max: i64, unit: &str) -> Result<Option<i64>, Wrong> {
+    let Some(given) = given else {
         return Ok(None);
     };
     match given.text.parse() {

@@ -26,7 +26,7 @@ pub(super) fn a_queue_is_set_whole(store: &mut dyn Store) {
     owner.commit(store, vec![Write::Append(plain_segment(1, 0, 1))]);
     let options = QueueOptions { encryption_enabled: true, lease_time: 0, ..QueueOptions::configured() };
     let labels = Labels { namespace: "".into(), task: "pack".into() };
-    let changed = QueueRecord { options, labels, created: time(77), ..queue(1) };
+    let changed = QueueRecord { options, labels, created: time(77), revision: 2, ..queue(1) };
     owner.commit(store, vec![Write::Queue(Box::new(changed.clone()))]);
     let records = load(store, SLOT);
     assert_eq!(records.len(), 2);

@@ -1,0 +1,13 @@
+-- Heads of segments that start before $2 and were committed at or after $3, newest first, for several partitions: the
+-- inner search stops at the first one that is too old.
+SELECT r.place, s.start, s.created, s.total, s.count, s.base, s.hashes
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS r(partition, before, since, place)
+JOIN LATERAL (
+    SELECT s.start, s.created, s.total, s.count, s.base, s.hashes FROM queen.segments s
+    WHERE s.partition = r.partition AND s.start < r.before
+      AND s.start > coalesce((
+        SELECT o.start FROM queen.segments o
+        WHERE o.partition = r.partition AND o.start < r.before AND o.created < r.since ORDER BY o.start DESC LIMIT 1), -1)
+    ORDER BY s.start DESC LIMIT $4
+) s ON true
+ORDER BY r.place, s.start DESC
