@@ -279,7 +279,8 @@ impl Broker {
                 self.vacate_and_retry();
             }
             (Asked::Take(token, sent), StoreReply::Taken(epoch)) => self.taken(token, epoch, sent),
-            (Asked::Take(..), StoreReply::Watched(view)) => self.watched(view),
+            // Somebody was quicker, or the store refuses our name: looking again at once might go round for ever.
+            (Asked::Take(..), StoreReply::Watched(_)) => self.vacate_and_retry(),
             (Asked::Take(token, _), reply) => {
                 if reply == StoreReply::Unknown {
                     self.ownership.attempted = Some(token);
