@@ -160,6 +160,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Whether anything depends on it: the answer leased something.
+    pub fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
     /// The answer was written.
     pub fn sent(mut self) {
         if let Some((id, shared)) = self.armed.take() {
