@@ -13,7 +13,9 @@ pub fn install(settings: &Settings) {
     // Libraries speak up only when something is wrong: their debug logs are about frames, not about queues.
     let filter = Targets::new()
         .with_default(settings.log_level.min(LevelFilter::WARN))
-        .with_target("tidegate", settings.log_level);
+        .with_target("tidegate", settings.log_level)
+        // It warns of each dead connection that it throws away, many times in an outage; the driver says so once.
+        .with_target("sqlx", settings.log_level.min(LevelFilter::ERROR));
     let lines = fmt::layer().with_writer(stderr);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match settings.log_format {
         LogFormat::Auto => lines.with_ansi(stderr().is_terminal()).with_filter(filter).boxed(),

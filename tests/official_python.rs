@@ -9,14 +9,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use binary::Broker;
+use binary::{Broker, Store};
 
 const CLIENT: &str = "queen-mq==1.0.6";
 
 #[test]
 fn the_python_client_finds_everything_it_needs() {
     let python = environment();
-    let broker = Broker::start();
+    // One after the other: they share the client's environment.
+    for store in [Store::Memory, Store::Postgres] {
+        finds_everything(&python, &Broker::over(store));
+    }
+}
+
+fn finds_everything(python: &Path, broker: &Broker) {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official_python/cases.py");
     let output = Command::new(python).arg(cases).arg(broker.url()).output().expect("python starts");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

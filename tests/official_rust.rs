@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use binary::Broker;
+use binary::{Broker, Store};
 use queen_mq::{
     AckStatus, Cancel, Config, Error, Message, PushItem, PushStatus, Queen, QueueBuilder, QueueOptions, SeekRequest,
     StopReason, SubscriptionMode, TxnPushItem,
@@ -17,8 +17,8 @@ use queen_mq::{
 use serde_json::{Value, json};
 
 /// A broker of its own for each test, and a client that fails at once where the broker does.
-fn start() -> (Broker, Queen) {
-    let broker = Broker::start();
+fn start(store: Store) -> (Broker, Queen) {
+    let broker = Broker::over(store);
     let queen = Queen::connect(Config::new(broker.url()).retry_attempts(1)).expect("a valid configuration");
     (broker, queen)
 }
@@ -42,9 +42,8 @@ fn looking(lane: QueueBuilder) -> QueueBuilder {
     lane.wait(false)
 }
 
-#[tokio::test]
-async fn create_and_configure_echo_every_option() {
-    let (_broker, queen) = start();
+async fn create_and_configure_echo_every_option(store: Store) {
+    let (_broker, queen) = start(store);
     let orders = || queen.queue("orders.eu");
     let created = orders().create().await.unwrap();
     assert_eq!(created["configured"], true);
@@ -65,9 +64,8 @@ async fn create_and_configure_echo_every_option() {
     assert_eq!(configured["options"]["leaseTime"], 300);
 }
 
-#[tokio::test]
-async fn a_pushed_message_comes_back_as_it_was() {
-    let (_broker, queen) = start();
+async fn a_pushed_message_comes_back_as_it_was(store: Store) {
+    let (_broker, queen) = start(store);
     let item = PushItem::new("orders", json!({"total": 19.99})).partition("customer-42").transaction_id("order-7");
     let pushed = queen.queue("orders").push_items(vec![item]).await.unwrap();
     assert_eq!(pushed.len(), 1);
@@ -88,9 +86,8 @@ async fn a_pushed_message_comes_back_as_it_was() {
     assert!(looking(queen.queue("orders").partition("customer-42")).pop().await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn a_repeated_transaction_id_is_a_duplicate_of_the_first() {
-    let (_broker, queen) = start();
+async fn a_repeated_transaction_id_is_a_duplicate_of_the_first(store: Store) {
+    let (_broker, queen) = start(store);
     let item = |id: &str| PushItem::new("orders", json!(id)).transaction_id(id);
     let first = queen.queue("orders").push_items(vec![item("a"), item("a")]).await.unwrap();
     assert_eq!((first[0].status, first[1].status), (PushStatus::Queued, PushStatus::Duplicate));
@@ -109,9 +106,8 @@ async fn a_repeated_transaction_id_is_a_duplicate_of_the_first() {
     assert_eq!((messages.len(), ids), (4, vec!["a", "b", "c"]));
 }
 
-#[tokio::test]
-async fn every_group_consumes_every_message_in_order() {
-    let (_broker, queen) = start();
+async fn every_group_consumes_every_message_in_order(store: Store) {
+    let (_broker, queen) = start(store);
     for lane in ["red", "green", "blue"] {
         push_numbers(queen.queue("lanes").partition(lane), 0..10).await;
     }
@@ -142,9 +138,8 @@ async fn every_group_consumes_every_message_in_order() {
     }
 }
 
-#[tokio::test]
-async fn a_consumer_that_fails_gets_the_message_again_and_then_the_rest() {
-    let (_broker, queen) = start();
+async fn a_consumer_that_fails_gets_the_message_again_and_then_the_rest(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("jobs"), 0..5).await;
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let log = attempts.clone();
@@ -167,9 +162,8 @@ async fn a_consumer_that_fails_gets_the_message_again_and_then_the_rest() {
     assert_eq!((summary.acked, summary.nacked, summary.stopped_by), (5, 1, StopReason::Idle));
 }
 
-#[tokio::test]
-async fn a_consumer_is_cancelled_while_it_waits() {
-    let (_broker, queen) = start();
+async fn a_consumer_is_cancelled_while_it_waits(store: Store) {
+    let (_broker, queen) = start(store);
     let cancel = Cancel::new();
     let lane = queen.queue("quiet").group("workers").poll_timeout(Duration::from_millis(300)).cancel(cancel.clone());
     let consumer = tokio::spawn(async move { lane.consume(|_| async { Ok::<_, Infallible>(()) }).await });
@@ -179,9 +173,8 @@ async fn a_consumer_is_cancelled_while_it_waits() {
     assert_eq!(summary.stopped_by, StopReason::Cancelled);
 }
 
-#[tokio::test]
-async fn acks_settle_a_batch_and_only_for_their_group() {
-    let (_broker, queen) = start();
+async fn acks_settle_a_batch_and_only_for_their_group(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("jobs"), 0..5).await;
     let batch = looking(queen.queue("jobs").group("a").batch(5)).pop().await.unwrap();
     assert_eq!(numbers(&batch), [0, 1, 2, 3, 4]);
@@ -206,9 +199,8 @@ async fn acks_settle_a_batch_and_only_for_their_group() {
     assert!(looking(queen.queue("jobs").group("a").batch(5)).pop().await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn an_exhausted_message_goes_to_the_dead_letters_and_back() {
-    let (_broker, queen) = start();
+async fn an_exhausted_message_goes_to_the_dead_letters_and_back(store: Store) {
+    let (_broker, queen) = start(store);
     let risky = || queen.queue("risky");
     risky().configure(QueueOptions { retry_limit: Some(1), ..Default::default() }).await.unwrap();
     push_numbers(risky(), 0..2).await;
@@ -245,9 +237,8 @@ async fn an_exhausted_message_goes_to_the_dead_letters_and_back() {
     assert_eq!(again.unwrap_err().status(), Some(404));
 }
 
-#[tokio::test]
-async fn status_dlq_does_not_wait_for_the_budget() {
-    let (_broker, queen) = start();
+async fn status_dlq_does_not_wait_for_the_budget(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("risky"), 0..1).await;
     let batch = looking(queen.queue("risky").group("g")).pop().await.unwrap();
     let result = queen.ack_with(&batch[0], AckStatus::Dlq, Some("unreadable".into())).await.unwrap();
@@ -260,9 +251,8 @@ async fn status_dlq_does_not_wait_for_the_budget() {
     assert_eq!(admin.delete_message(partition, transaction).await.unwrap_err().status(), Some(404));
 }
 
-#[tokio::test]
-async fn a_renewed_lease_outlives_its_first_end() {
-    let (_broker, queen) = start();
+async fn a_renewed_lease_outlives_its_first_end(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("slow"), 0..1).await;
     push_numbers(queen.queue("slow.too"), 0..1).await;
     let renewed = looking(queen.queue("slow").group("g").lease_seconds(1)).pop().await.unwrap();
@@ -283,9 +273,8 @@ async fn a_renewed_lease_outlives_its_first_end() {
     assert_eq!(again[0].id, expired[0].id);
 }
 
-#[tokio::test]
-async fn a_transaction_does_all_or_nothing() {
-    let (_broker, queen) = start();
+async fn a_transaction_does_all_or_nothing(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("input"), 0..2).await;
     let input = || looking(queen.queue("input").group("g").batch(1));
     let output = || looking(queen.queue("output").group("g").batch(10));
@@ -320,9 +309,8 @@ async fn a_transaction_does_all_or_nothing() {
     assert_eq!(numbers(&output().pop().await.unwrap()), [103]);
 }
 
-#[tokio::test]
-async fn a_transaction_under_an_expired_lease_does_nothing() {
-    let (_broker, queen) = start();
+async fn a_transaction_under_an_expired_lease_does_nothing(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("input"), 0..1).await;
     let taken = looking(queen.queue("input").group("g").lease_seconds(1)).pop().await.unwrap();
     tokio::time::sleep(Duration::from_millis(1200)).await;
@@ -333,9 +321,8 @@ async fn a_transaction_under_an_expired_lease_does_nothing() {
     assert_eq!(looking(queen.queue("input").group("g")).pop().await.unwrap().len(), 1);
 }
 
-#[tokio::test]
-async fn a_new_group_skips_the_backlog_and_nothing_else() {
-    let (_broker, queen) = start();
+async fn a_new_group_skips_the_backlog_and_nothing_else(store: Store) {
+    let (_broker, queen) = start(store);
     push_numbers(queen.queue("news"), 0..3).await;
     let fresh = || looking(queen.queue("news").group("fresh").subscription_mode(SubscriptionMode::New).batch(10));
     assert!(fresh().pop().await.unwrap().is_empty());
@@ -353,9 +340,8 @@ async fn a_new_group_skips_the_backlog_and_nothing_else() {
     assert_eq!(early.partitions(10).pop().await.unwrap().len(), 6);
 }
 
-#[tokio::test]
-async fn a_seek_and_a_deleted_group_replay() {
-    let (_broker, queen) = start();
+async fn a_seek_and_a_deleted_group_replay(store: Store) {
+    let (_broker, queen) = start(store);
     let lane = || looking(queen.queue("news").group("g").batch(10));
     push_numbers(queen.queue("news"), 0..3).await;
     queen.ack_all(&lane().pop().await.unwrap()).await.unwrap();
@@ -378,9 +364,8 @@ async fn a_seek_and_a_deleted_group_replay() {
     assert_eq!(detail["news"]["partitions"][0]["leaseActive"], true);
 }
 
-#[tokio::test]
-async fn a_parked_pop_is_woken_by_a_push() {
-    let (_broker, queen) = start();
+async fn a_parked_pop_is_woken_by_a_push(store: Store) {
+    let (_broker, queen) = start(store);
     let pushed_at = Arc::new(Mutex::new(None));
     let (clock, producer) = (pushed_at.clone(), queen.clone());
     let push = tokio::spawn(async move {
@@ -401,9 +386,8 @@ async fn a_parked_pop_is_woken_by_a_push() {
     assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());
 }
 
-#[tokio::test]
-async fn delayed_processing_holds_messages_back() {
-    let (_broker, queen) = start();
+async fn delayed_processing_holds_messages_back(store: Store) {
+    let (_broker, queen) = start(store);
     let options = QueueOptions { delayed_processing: Some(2), ..Default::default() };
     queen.queue("later").configure(options).await.unwrap();
     push_numbers(queen.queue("later"), 0..3).await;
@@ -416,9 +400,8 @@ async fn delayed_processing_holds_messages_back() {
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
-#[tokio::test]
-async fn window_buffer_gathers_and_gives_early_when_full() {
-    let (_broker, queen) = start();
+async fn window_buffer_gathers_and_gives_early_when_full(store: Store) {
+    let (_broker, queen) = start(store);
     let options = QueueOptions { window_buffer: Some(2), ..Default::default() };
     queen.queue("gathered").configure(options).await.unwrap();
     let lane = |partition| queen.queue("gathered").partition(partition);
@@ -436,9 +419,8 @@ async fn window_buffer_gathers_and_gives_early_when_full() {
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
-#[tokio::test]
-async fn discovery_finds_queues_by_namespace_and_task() {
-    let (_broker, queen) = start();
+async fn discovery_finds_queues_by_namespace_and_task(store: Store) {
+    let (_broker, queen) = start(store);
     for (queue, namespace, task, n) in
         [("a", "shop", "mail", 0), ("b", "shop", "print", 1), ("c", "shopping", "mail", 2)]
     {
@@ -473,9 +455,8 @@ async fn discovery_finds_queues_by_namespace_and_task() {
     assert_eq!(sorted(parked.await.unwrap().unwrap()), [9]);
 }
 
-#[tokio::test]
-async fn awkward_queue_names_work_on_every_route() {
-    let (_broker, queen) = start();
+async fn awkward_queue_names_work_on_every_route(store: Store) {
+    let (_broker, queen) = start(store);
     for name in ["with space", "with/slash", "Grüße 🌊 наука", "with:colon", "100%+?#&=", "%2F"] {
         let created = queen.queue(name).create().await.unwrap();
         assert_eq!(created["queue"], name);
@@ -494,9 +475,8 @@ async fn awkward_queue_names_work_on_every_route() {
     }
 }
 
-#[tokio::test]
-async fn awkward_partition_names_work_on_every_route() {
-    let (_broker, queen) = start();
+async fn awkward_partition_names_work_on_every_route(store: Store) {
+    let (_broker, queen) = start(store);
     let long = "p".repeat(200);
     for (n, partition) in (0..).zip(["lane with space/and-slash", &long, "Ωmega 🚀", "a:b", "+"]) {
         push_numbers(queen.queue("lanes").partition(partition), n..n + 1).await;
@@ -508,9 +488,8 @@ async fn awkward_partition_names_work_on_every_route() {
     }
 }
 
-#[tokio::test]
-async fn payloads_come_back_unchanged() {
-    let (_broker, queen) = start();
+async fn payloads_come_back_unchanged(store: Store) {
+    let (_broker, queen) = start(store);
     // The client's own parser goes no deeper than 128 levels.
     let deep = (0..50).fold(json!("core"), |inner, level| json!({ "level": level, "inner": [inner] }));
     let payloads = vec![
@@ -538,9 +517,8 @@ async fn payloads_come_back_unchanged() {
     assert!(received == payloads, "some payload came back changed");
 }
 
-#[tokio::test]
-async fn one_pop_takes_several_partitions_under_one_lease() {
-    let (_broker, queen) = start();
+async fn one_pop_takes_several_partitions_under_one_lease(store: Store) {
+    let (_broker, queen) = start(store);
     for lane in ["a", "b", "c"] {
         push_numbers(queen.queue("sparse").partition(lane), 0..2).await;
     }
@@ -558,9 +536,8 @@ async fn one_pop_takes_several_partitions_under_one_lease() {
     assert!(looking(queen.queue("sparse").group("h").partitions(3)).pop().await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn what_is_not_served_is_told_apart_from_what_is_empty() {
-    let (_broker, queen) = start();
+async fn what_is_not_served_is_told_apart_from_what_is_empty(store: Store) {
+    let (_broker, queen) = start(store);
     assert_eq!(queen.admin().health().await.unwrap()["status"], "healthy");
     assert_eq!(queen.admin().queue("nowhere").await.unwrap_err().status(), Some(404));
     match queen.admin().partitions(&[]).await.unwrap_err() {
@@ -573,3 +550,52 @@ async fn what_is_not_served_is_told_apart_from_what_is_empty() {
     assert_eq!(listed["queues"][0]["name"], "somewhere.mail");
     assert_eq!(listed["queues"][0]["messages"]["total"], 3);
 }
+
+/// The one list of cases, run over every store.
+macro_rules! cases {
+    ($($case:ident),+ $(,)?) => {
+        mod memory {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(super::Store::Memory).await;
+                }
+            )+
+        }
+
+        mod postgres {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(super::Store::Postgres).await;
+                }
+            )+
+        }
+    };
+}
+
+cases!(
+    create_and_configure_echo_every_option,
+    a_pushed_message_comes_back_as_it_was,
+    a_repeated_transaction_id_is_a_duplicate_of_the_first,
+    every_group_consumes_every_message_in_order,
+    a_consumer_that_fails_gets_the_message_again_and_then_the_rest,
+    a_consumer_is_cancelled_while_it_waits,
+    acks_settle_a_batch_and_only_for_their_group,
+    an_exhausted_message_goes_to_the_dead_letters_and_back,
+    status_dlq_does_not_wait_for_the_budget,
+    a_renewed_lease_outlives_its_first_end,
+    a_transaction_does_all_or_nothing,
+    a_transaction_under_an_expired_lease_does_nothing,
+    a_new_group_skips_the_backlog_and_nothing_else,
+    a_seek_and_a_deleted_group_replay,
+    a_parked_pop_is_woken_by_a_push,
+    delayed_processing_holds_messages_back,
+    window_buffer_gathers_and_gives_early_when_full,
+    discovery_finds_queues_by_namespace_and_task,
+    awkward_queue_names_work_on_every_route,
+    awkward_partition_names_work_on_every_route,
+    payloads_come_back_unchanged,
+    one_pop_takes_several_partitions_under_one_lease,
+    what_is_not_served_is_told_apart_from_what_is_empty
+);

@@ -73,9 +73,19 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("tidegate-core", &[], &["tidegate-store-memory"]),
     ("tidegate-store-memory", &["tidegate-core"], &[]),
     ("tidegate-driver", &["tidegate-core"], &["tidegate-store-memory"]),
+    ("tidegate-store-postgres", &["tidegate-core", "tidegate-driver"], &[]),
     ("tidegate-transport-http", &["tidegate-core", "tidegate-driver"], &["tidegate-store-memory"]),
-    ("tidegate", &["tidegate-core", "tidegate-driver", "tidegate-store-memory", "tidegate-transport-http"], &[]),
-    ("tidegate-bench", &["tidegate-core", "tidegate-driver", "tidegate-store-memory", "tidegate-transport-http"], &[]),
+    ("tidegate", EVERYTHING, &[]),
+    ("tidegate-bench", EVERYTHING, &[]),
+];
+
+/// What assembles may build on every part.
+const EVERYTHING: &[&str] = &[
+    "tidegate-core",
+    "tidegate-driver",
+    "tidegate-store-memory",
+    "tidegate-store-postgres",
+    "tidegate-transport-http",
 ];
 
 #[test]

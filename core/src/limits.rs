@@ -29,6 +29,11 @@ pub const MAX_PAGE_HEADS: usize = 1_000;
 /// Hashes in one page of a log, give or take one segment's.
 pub const MAX_PAGE_HASHES: usize = 100_000;
 
+/// Logs of which a page is asked for in one request.
+pub const MAX_LOGS_READ: usize = 64;
+/// Single messages that are read in one request because their commit time is asked for.
+pub const MAX_TIMES_READ: usize = 4_096;
+
 /// How often an owner renews its slot.
 pub const RENEW_INTERVAL: Span = Span::from_millis(500);
 /// How long after *sending* a renewal that succeeded an owner may answer from memory.

@@ -244,8 +244,8 @@ pub struct QueueSummary {
     pub partitions: u64,
     /// Payload bytes retained.
     pub retained_bytes: u64,
-    /// Segments retained.
-    pub segments: u64,
+    /// Segments retained; none where that is not known, as after a load.
+    pub segments: Option<u64>,
     /// Messages over all partitions.
     pub counts: Counts,
 }

@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use crate::record::StartFrom;
 use crate::store::Slot;
+use crate::time::Span;
 
 /// Settings of one broker; none changes while it runs.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +22,10 @@ pub struct Settings {
     pub window_batch: u64,
     /// `DEFAULT_SUBSCRIPTION_MODE`: where a group starts that does not say.
     pub default_start: StartFrom,
+    /// `QUEEN_DEDUP_CACHE_MB`: bytes of memory that the hashes and commit times of logs may take (OPT-27).
+    pub dedup_cache_bytes: u64,
+    /// `QUEEN_CACHE_REFRESH_INTERVAL_MS`: how often the owner looks for options changed in the store itself (CFG-9).
+    pub refresh: Span,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
 }
@@ -34,6 +39,8 @@ impl Default for Settings {
             hot_list: true,
             window_batch: 100,
             default_start: StartFrom::All,
+            dedup_cache_bytes: 512 * 1_024 * 1_024,
+            refresh: Span::from_secs(60),
             require_lease: false,
         }
     }

@@ -1,8 +1,8 @@
 //! The ack decision (8.4) as a table: what is out, what is acked, where the cursor stands afterwards.
 
 use tidegate_core::command::{AckItem, AckStatus, LeaseProof};
-use tidegate_core::log::Log;
-use tidegate_core::name::{LeaseId, MessageId, PartitionId, TransactionId};
+use tidegate_core::log::{Log, LogView};
+use tidegate_core::name::{LeaseId, PartitionId, TransactionId};
 use tidegate_core::options::QueueOptions;
 use tidegate_core::record::{Cursor, Lease};
 use tidegate_core::rules::settle::{Decision, decide};
@@ -29,9 +29,8 @@ impl Case {
 
     fn decide(&self, acks: &[(&str, AckStatus)]) -> Decision {
         let mut log = Log::default();
-        log.open(NOW.minus(Span::from_secs(1)), MessageId(Uuid::nil()));
         for n in 0..10 {
-            log.append(TransactionId::new(&n.to_string()).unwrap().hash());
+            log.append(NOW.minus(Span::from_secs(1)), TransactionId::new(&n.to_string()).unwrap().hash(), n == 0);
         }
         let cursor = Cursor { next: 2, retries: self.retries, consumed: 2, lease: self.lease };
         let items: Vec<AckItem> = acks
@@ -45,8 +44,8 @@ impl Case {
             })
             .collect();
         let items: Vec<&AckItem> = items.iter().collect();
-        let partition = Durable { log: &log, start: 0, end: 10 };
-        decide(&cursor, partition, &items, self.proof, &self.options, false, NOW)
+        let partition = Durable { log: LogView::of(&log), start: 0, end: 10 };
+        decide(&cursor, partition, &items, self.proof, &self.options, false, NOW).expect("the log is resident")
     }
 
     /// Next offset, whether the lease is kept, retries; and for each item `ok`, or what is special about it.

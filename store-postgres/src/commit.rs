@@ -173,7 +173,7 @@ impl Inner {
         #[cfg(feature = "plants")]
         let commit = match crate::plants::answer_early(&self, commit) {
             Ok(reply) => return reply,
-            Err(commit) => commit,
+            Err(commit) => *commit,
         };
         self.commit_now(commit).await
     }

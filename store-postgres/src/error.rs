@@ -38,6 +38,21 @@ impl Failure {
     }
 }
 
+/// Repeats what changes nothing, or may be done twice, while it fails for a reason that another connection mends: after
+/// an outage each pooled connection is dead, and each would cost a request.
+pub(crate) async fn repeat<T, F: Future<Output = Result<T, Failure>>>(
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, Failure> {
+    const ATTEMPTS: usize = 8;
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(Failure::Lost(_) | Failure::Again(_)) => {}
+            done => return done,
+        }
+    }
+    attempt().await
+}
+
 /// Something stored cannot be read.
 pub(crate) fn corrupt(text: impl std::fmt::Display) -> Failure {
     Failure::Certain(StoreError { kind: StoreErrorKind::Corrupt, text: text.to_string() })

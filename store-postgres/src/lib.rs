@@ -24,6 +24,6 @@ mod settings;
 mod store;
 
 pub use membership::PgMembership;
-pub use open::OpenError;
+pub use open::{OpenError, PLANNER};
 pub use settings::PgSettings;
 pub use store::PgStore;

@@ -7,7 +7,7 @@ use tidegate_core::store::{LoadPosition, LogPage, LogRead, Record, Slot, StoreRe
 use tidegate_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::error::{Failure, corrupt};
+use crate::error::{Failure, corrupt, repeat};
 use crate::ownership::slot_number;
 use crate::rows;
 use crate::store::Inner;
@@ -22,7 +22,7 @@ const PAGE: i64 = MAX_PAGE_RECORDS as i64;
 
 impl Inner {
     pub(crate) async fn load(&self, slot: Slot, after: Option<LoadPosition>) -> StoreReply {
-        match self.page(slot, after).await {
+        match repeat(|| self.page(slot, after)).await {
             Ok((records, next, latest)) => StoreReply::Page { records, next, latest },
             Err(failure) => failure.of_read(),
         }
@@ -116,7 +116,7 @@ impl Inner {
     }
 
     pub(crate) async fn load_queues(&self, slot: Slot, after: Option<QueueId>) -> StoreReply {
-        match self.queue_page(slot, after).await {
+        match repeat(|| self.queue_page(slot, after)).await {
             Ok((queues, next)) => StoreReply::Queues { queues, next },
             Err(failure) => failure.of_read(),
         }
@@ -146,7 +146,7 @@ impl Inner {
     }
 
     pub(crate) async fn load_logs(&self, reads: Vec<LogRead>) -> StoreReply {
-        match self.log_pages(&reads).await {
+        match repeat(|| self.log_pages(&reads)).await {
             Ok(pages) => StoreReply::Logs(pages),
             Err(failure) => failure.of_read(),
         }

@@ -51,7 +51,7 @@ async fn locked(connection: &mut PgConnection, apply: bool, default_slot: Slot) 
     let mut migrator = Migrator::with_migrations(MIGRATIONS.iter().map(migration).collect());
     migrator.dangerous_set_table_name("queen.schema_migrations");
     migrator.set_locking(false);
-    migrator.run(&mut *connection).await.map_err(|error| OpenError::Schema(error.to_string()))?;
+    migrator.run_direct(None, connection, false).await.map_err(|error| OpenError::Schema(error.to_string()))?;
     sqlx::query("INSERT INTO queen.tenants (tenant, slot) VALUES ($1, $2) ON CONFLICT DO NOTHING")
         .bind(TenantId::DEFAULT.0)
         .bind(i16::from(default_slot.0))

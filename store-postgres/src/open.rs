@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, PgConnection};
@@ -92,8 +92,12 @@ pub(crate) fn place(options: &PgConnectOptions) -> String {
 /// How long a request waits for a connection before it fails: its caller is told to come again.
 const ACQUIRE: Duration = Duration::from_secs(2);
 
+/// What every session tells the planner: each statement is written for an index and a limit. Statistics that say "three
+/// rows" of a partition that has a million since would let it read all of them and sort.
+pub const PLANNER: [(&str, &str); 3] = [("enable_seqscan", "off"), ("enable_bitmapscan", "off"), ("jit", "off")];
+
 pub(crate) fn pools(options: &PgConnectOptions, settings: &PgSettings, incarnation: Uuid) -> Pools {
-    let named = options.clone().application_name(&application_name(incarnation));
+    let named = options.clone().application_name(&application_name(incarnation)).options(PLANNER);
     let pool = |most: u32, options: PgConnectOptions| {
         PgPoolOptions::new()
             .max_connections(most)
@@ -112,12 +116,45 @@ pub(crate) fn pools(options: &PgConnectOptions, settings: &PgSettings, incarnati
                 ("statement_timeout", "1000"),
                 ("idle_in_transaction_session_timeout", "1000"),
                 ("synchronous_commit", "on"),
-                ("jit", "off"),
             ]),
         ),
-        reads: pool(reads, named.clone().options([("statement_timeout", timeout.as_str()), ("jit", "off")])),
-        control: pool(2, named.options([("statement_timeout", "1000"), ("synchronous_commit", "off"), ("jit", "off")])),
+        reads: pool(reads, named.clone().options([("statement_timeout", timeout.as_str())])),
+        control: pool(2, named.options([("statement_timeout", "1000"), ("synchronous_commit", "off")])),
     }
+}
+
+/// How long a start waits for a database that is starting up too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The first connection. What only time can mend is waited for; what a person has to mend is said at once.
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
+    let failed = |why: String| OpenError::Connect { place: place(options), why };
+    let begun = Instant::now();
+    loop {
+        let error = match tokio::time::timeout(PATIENCE, options.connect()).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(failed(format!("no answer within {} s", PATIENCE.as_secs()))),
+        };
+        let code = error.as_database_error().and_then(|reported| reported.code()).unwrap_or_default().into_owned();
+        let passes = match &error {
+            // Starting up, shutting down, too many connections.
+            sqlx::Error::Database(_) => code.starts_with("57P0") || code == "53300",
+            sqlx::Error::Io(error) => is_cut(error.kind()),
+            _ => false,
+        };
+        if !passes || begun.elapsed() > PATIENCE {
+            return Err(failed(said(&error)));
+        }
+        tracing::info!(%error, "waiting for Postgres");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Whether somebody was there and went away.
+fn is_cut(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)
 }
 
 /// Connects once, brings the schema up to date, and makes the pools.
@@ -126,11 +163,7 @@ pub(crate) async fn open(
     default_slot: Slot,
 ) -> Result<(PgConnectOptions, Arc<Pools>), OpenError> {
     let options = options(settings)?;
-    let connect = |error: sqlx::Error| OpenError::Connect { place: place(&options), why: said(&error) };
-    let mut connection: PgConnection = tokio::time::timeout(Duration::from_secs(10), options.connect())
-        .await
-        .map_err(|_| OpenError::Connect { place: place(&options), why: "no answer within 10 s".to_owned() })?
-        .map_err(connect)?;
+    let mut connection = connect(&options).await?;
     crate::migrate::migrate(&mut connection, settings.apply_schema, default_slot).await?;
     crate::migrate::close(connection).await;
     let pools = Arc::new(pools(&options, settings, settings.incarnation));

@@ -8,7 +8,7 @@ use tidegate_core::name::QueueId;
 use tidegate_core::store::{CommitKey, Epoch, Fence, Slot, SlotView, StoreReply, Token};
 use uuid::Uuid;
 
-use crate::error::{Failure, corrupt};
+use crate::error::{Failure, corrupt, repeat};
 use crate::store::{Inner, lock};
 
 /// How long a raise waits for commits of the last owner before it ends their connections.
@@ -29,7 +29,7 @@ pub(crate) fn columns<'a>(keys: impl IntoIterator<Item = &'a CommitKey>) -> (Vec
 
 impl Inner {
     pub(crate) async fn watch(&self, slot: Slot) -> StoreReply {
-        match self.view(slot).await {
+        match repeat(|| self.view(slot)).await {
             Ok(view) => StoreReply::Watched(view),
             Err(failure) => failure.of_read(),
         }
@@ -81,6 +81,13 @@ impl Inner {
     }
 
     pub(crate) async fn renew(&self, fence: Fence, acknowledged: [Option<CommitKey>; 2]) -> StoreReply {
+        match repeat(|| self.try_renew(fence, acknowledged)).await {
+            Ok(status) => self.status(status, StoreReply::Renewed),
+            Err(failure) => failure.of_read(),
+        }
+    }
+
+    async fn try_renew(&self, fence: Fence, acknowledged: [Option<CommitKey>; 2]) -> Result<i32, Failure> {
         let (epochs, numbers) = columns(acknowledged.iter().flatten());
         let row = sqlx::query(
             "SELECT queen.renew_v1($1, $2, $3, $4, $5), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -91,15 +98,9 @@ impl Inner {
         .bind(epochs)
         .bind(numbers)
         .fetch_one(&self.pools().control)
-        .await;
-        let told = row.and_then(|row| Ok((row.try_get::<i32, _>(0)?, row.try_get::<i64, _>(1)?)));
-        match told {
-            Ok((status, time)) => {
-                self.hear(time);
-                self.status(status, StoreReply::Renewed)
-            }
-            Err(error) => Failure::from(error).of_read(),
-        }
+        .await?;
+        self.hear(row.try_get(1)?);
+        Ok(row.try_get(0)?)
     }
 
     /// What the functions in the database return.

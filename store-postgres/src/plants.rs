@@ -33,9 +33,9 @@ pub(crate) fn planted(plant: Plant) -> bool {
 }
 
 /// Answers first and commits afterwards.
-pub(crate) fn answer_early(store: &Arc<Inner>, commit: Commit) -> Result<StoreReply, Commit> {
+pub(crate) fn answer_early(store: &Arc<Inner>, commit: Commit) -> Result<StoreReply, Box<Commit>> {
     if !planted(Plant::ReplyEarly) {
-        return Err(commit);
+        return Err(Box::new(commit));
     }
     let store = Arc::clone(store);
     tokio::spawn(async move {

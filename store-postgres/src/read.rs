@@ -6,14 +6,14 @@ use tidegate_core::name::{DeadLetterId, MessageId};
 use tidegate_core::record::DeadLetterRecord;
 use tidegate_core::store::{SegmentRead, StoreReply};
 
-use crate::error::{Failure, corrupt};
+use crate::error::{Failure, corrupt, repeat};
 use crate::pack::{unpack, unpack_dead};
 use crate::rows;
 use crate::store::Inner;
 
 impl Inner {
     pub(crate) async fn read(&self, reads: Vec<SegmentRead>) -> StoreReply {
-        match self.segments(&reads).await {
+        match repeat(|| self.segments(&reads)).await {
             Ok(segments) => StoreReply::Segments(segments),
             Err(failure) => failure.of_read(),
         }
@@ -50,7 +50,7 @@ impl Inner {
     }
 
     pub(crate) async fn read_dead_letters(&self, ids: Vec<DeadLetterId>) -> StoreReply {
-        match self.dead_letters(&ids).await {
+        match repeat(|| self.dead_letters(&ids)).await {
             Ok(letters) => StoreReply::DeadLetters(letters),
             Err(failure) => failure.of_read(),
         }

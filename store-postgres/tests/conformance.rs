@@ -31,7 +31,6 @@ fn keeps_every_promise(cache_bytes: usize) {
     let url = cluster.database();
     let name = url.split('?').next().and_then(|url| url.rsplit('/').next()).expect("a database").to_owned();
     for promise in PROMISES {
-        println!("{}", promise.name);
         let settings = PgSettings { cache_bytes, pool_size: 8, ..PgSettings::new(&url) };
         let store = runtime.block_on(PgStore::open(settings, Slot(0))).expect("a store");
         cluster.sql(
@@ -40,6 +39,7 @@ fn keeps_every_promise(cache_bytes: usize) {
              queen.dead_letters, queen.commits; UPDATE queen.slots SET epoch = 0, token = NULL, owner = NULL, beat = 0; \
              UPDATE queen.fences SET epoch = 0, token = NULL",
         );
+        eprintln!("{}", promise.name);
         (promise.check)(&mut Waiting { runtime: &runtime, store });
     }
 }

@@ -16,6 +16,15 @@ macro_rules! behaviour {
                 }
             )+
         }
+
+        mod postgres {
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $test() {
+                    super::$test($crate::world::World::start($crate::world::Backend::Postgres).await).await;
+                }
+            )+
+        }
     };
 }
 
@@ -28,6 +37,7 @@ mod faults;
 mod groups;
 mod http;
 mod lease;
+mod logs;
 mod messages;
 mod names;
 mod pop;

@@ -1,4 +1,4 @@
-//! Starts the built `tidegate serve` on a free port, with the store in memory, and ends it with the test.
+//! Starts the built `tidegate serve` on a free port, over a store of its own, and ends it with the test.
 //!
 //! Declared with `#[path = "common/binary.rs"] mod binary;` by the tests that need the real program.
 
@@ -8,9 +8,21 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use tidegate_store_postgres::fixture::Cluster;
+
 /// How long the program may take until it says where it listens. Generous: test machines are busy.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const ANNOUNCEMENT: &str = "listening on http://";
+
+/// The stores that the program knows.
+#[allow(dead_code, reason = "each test file uses its own part of this module")]
+#[derive(Clone, Copy)]
+pub enum Store {
+    /// In the process.
+    Memory,
+    /// In a private server that the tests share.
+    Postgres,
+}
 
 /// A running broker. Dropping it kills the process; its log is shown when the test fails.
 pub struct Broker {
@@ -21,8 +33,18 @@ pub struct Broker {
 
 impl Broker {
     /// Starts a broker with the defaults of a first run.
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
     pub fn start() -> Self {
         Self::start_with(&[], &[])
+    }
+
+    /// Starts a broker over a store that holds nothing.
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
+    pub fn over(store: Store) -> Self {
+        match store {
+            Store::Memory => Self::start(),
+            Store::Postgres => Self::start_with(&["--store", &Cluster::shared().database()], &[]),
+        }
     }
 
     /// Starts a broker with more arguments and environment variables. Nothing else of the caller's environment
@@ -51,6 +73,7 @@ impl Broker {
     }
 
     /// `http://127.0.0.1:<port>`, without a slash at the end.
+    #[allow(dead_code, reason = "each test file uses its own part of this module")]
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -116,6 +116,12 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_transactions_rolled_back_total" "Transactions rolled back." "" counted!(transactions_rolled_back);
     Counter "tidegate_dropped_messages_total" "Messages dropped because retries were exhausted and dead-lettering is off."
         "" counted!(dropped);
+    Counter "tidegate_logs_loaded_total" "Logs of which all that was asked for was loaded."
+        "" counted!(logs_loaded);
+    Counter "tidegate_logs_evicted_total" "Logs put out of memory to keep to the budget."
+        "" counted!(logs_evicted);
+    Counter "tidegate_logs_probed_total" "Scans of logs that do not fit into memory."
+        "" counted!(logs_probed);
     Counter "tidegate_leases_given_back_total" "Leases given back because their answer could not be written."
         "" counted!(given_back);
     Counter "tidegate_commits_failed_total" "Commits that the store certainly did not carry out."

@@ -8,12 +8,14 @@ use smallvec::SmallVec;
 
 use super::calls::{Outcomes, Pending};
 use super::commit::{Change, Count, Done};
+use super::loads::Need;
 use super::tables::{LaneIx, PartitionIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{Ack, AckItem, LeaseProof, RequestId};
 use crate::error::Rejection;
-use crate::message::SegmentSlice;
-use crate::name::{DeadLetterId, GroupName, MessageId, PartitionId, TenantId};
+use crate::log::Question;
+use crate::message::{SegmentSlice, transaction_text};
+use crate::name::{DeadLetterId, GroupName, MessageId, PartitionId, TenantId, TransactionHash};
 use crate::record::{DeadLetterHead, DeadLetterRecord};
 use crate::reply::{AckError, Reply};
 use crate::rules::settle::{self, Decision, Exhausted};
@@ -35,8 +37,7 @@ pub type StoredMessages = SmallVec<[(PartitionId, u64, Option<SegmentSlice>); 1]
 
 /// Messages that are being read, and the work that is decided anew once they are there.
 pub struct Prefetch {
-    since: Moment,
-    work: Work,
+    waiting: Waiting,
     partition: PartitionId,
     offsets: SmallVec<[u64; 4]>,
 }
@@ -90,13 +91,19 @@ impl Broker {
             return refuse(self, *part, AckError::ConsumerNotFound);
         };
         if let Some(seat) = self.tables.lane(lane).writer {
-            return self.wait(seat, Waiting { since, work: Work::Ack(part) });
+            return self.wait(seat, Waiting::new(since, Work::Ack(part)));
         }
         if !self.tables.lane(lane).stored {
             return refuse(self, *part, AckError::ConsumerNotFound);
         }
         let items: Vec<&AckItem> = part.items.iter().map(|(_, item)| item).collect();
-        let decision = self.decide_ack(lane, &items, proof);
+        let decision = match self.decide_ack(lane, &items, proof) {
+            Ok(decision) => decision,
+            Err(question) => {
+                let need = Need::Of(partition, question);
+                return self.suspend(Waiting::new(since, Work::Ack(part)), vec![need]);
+            }
+        };
         if let Some(offset) = self.letter_needed(partition, &decision, &part.letters) {
             return self.read_messages(since, Work::Ack(part), address, &[offset]);
         }
@@ -109,13 +116,13 @@ impl Broker {
         }
     }
 
-    /// The decision on a lane, by the rules.
-    pub(super) fn decide_ack(&self, lane: LaneIx, items: &[&AckItem], proof: LeaseProof) -> Decision {
+    /// The decision on a lane, by the rules, or what has to be known of its log first.
+    pub(super) fn decide_ack(&self, lane: LaneIx, items: &[&AckItem], proof: LeaseProof) -> Result<Decision, Question> {
         let row = self.tables.lane(lane);
         let partition = self.tables.partition(row.partition);
         let options = &self.tables.queue(partition.queue).record.options;
         let require = self.settings.require_lease;
-        settle::decide(&row.cursor(), partition.durable(), items, proof, options, require, self.now.store)
+        settle::decide(&row.cursor(), self.durable(row.partition), items, proof, options, require, self.now.store)
     }
 
     /// The offset of a message that must be read before the decision can be carried out.
@@ -134,24 +141,26 @@ impl Broker {
     /// Reads single messages of a partition; the work is decided anew once they are there.
     pub(super) fn read_messages(&mut self, since: Moment, work: Work, partition: PartitionId, offsets: &[u64]) {
         let reads = offsets.iter().map(|at| SegmentRead { partition, from: *at, end: at + 1 }).collect();
-        let prefetch = Prefetch { since, work, partition, offsets: SmallVec::from_slice(offsets) };
+        let waiting = Waiting { since, work, facts: core::mem::take(&mut self.facts) };
+        let prefetch = Prefetch { waiting, partition, offsets: SmallVec::from_slice(offsets) };
         self.ask(StoreRequest::Read(reads), Pending::Prefetch(Box::new(prefetch)));
     }
 
     /// Messages that work needs were read, or could not be.
     pub(super) fn messages_read(&mut self, prefetch: Prefetch, reply: StoreReply) {
-        let Prefetch { since, mut work, partition, offsets } = prefetch;
+        let Prefetch { mut waiting, partition, offsets } = prefetch;
         let StoreReply::Segments(lists) = reply else {
-            return self.refuse(work, Rejection::StoreUnavailable);
+            self.loads.unpin(waiting.facts);
+            return self.refuse(waiting.work, Rejection::StoreUnavailable);
         };
         let read = offsets.into_iter().zip(lists).map(|(at, slices)| (partition, at, slices.into_iter().next()));
-        match &mut work {
+        match &mut waiting.work {
             Work::Push(part) => part.twins.extend(read),
             Work::Ack(part) => part.letters.extend(read),
             Work::Transaction(work) => work.read.extend(read),
             _ => {}
         }
-        self.admit_since(Waiting { since, work });
+        self.admit_since(waiting);
     }
 
     /// Carries a decision out with the commit being built; false when it changes nothing.
@@ -173,19 +182,26 @@ impl Broker {
         let row = self.tables.lane(lane);
         let (partition_ix, offset) = (row.partition, exhausted.offset);
         let partition = self.tables.partition(partition_ix);
-        let log = &partition.log;
-        let (Some(hash), Some(created)) = (log.hash_of(offset), log.created_of(offset)) else { return };
-        let message = letters
-            .into_iter()
-            .find(|(id, at, _)| (*id, *at) == (partition.id, offset))
-            .and_then(|(_, _, slice)| slice?.messages.into_iter().next());
+        let slice = letters.into_iter().find(|(id, at, _)| (*id, *at) == (partition.id, offset)).and_then(|it| it.2);
+        // Where retention was quicker, what is known of the message is what memory or a scan knows.
+        let found = self.sketches(partition.id).find_map(|sketch| sketch.hit_at(offset));
+        let known = (found.map(|hit| hit.id), self.view(partition_ix).created_of(offset).unwrap_or(self.now.store));
+        let (id, created, message) = match slice {
+            Some(slice) => (Some(slice.base), slice.created, slice.messages.into_iter().next()),
+            None => (known.0, known.1, None),
+        };
+        let id = id.unwrap_or(MessageId(uuid::Uuid::nil()));
+        let hash = match &message {
+            Some(message) => TransactionHash::of(&transaction_text(message.transaction.as_ref(), id)),
+            None => exhausted.hash,
+        };
         let last = self.tables.last_dead;
         let head = DeadLetterHead {
             id: DeadLetterId(ids::ordered(self.now.store, last.0, &mut self.entropy)),
             partition: partition.id,
             group: self.tables.group(row.group).name.clone(),
             offset,
-            message: log.id_of(offset).unwrap_or(MessageId(uuid::Uuid::nil())),
+            message: id,
             hash,
             retries: exhausted.retries,
             failed: self.now.store,
@@ -206,7 +222,7 @@ impl Broker {
         };
         let lanes: SmallVec<[LaneIx; 4]> = self.tables.leases.get(&id).into_iter().flatten().copied().collect();
         if let Some(seat) = lanes.iter().find_map(|lane| self.tables.lane(*lane).writer) {
-            return self.wait(seat, Waiting { since, work: Work::Extend(extension) });
+            return self.wait(seat, Waiting::new(since, Work::Extend(extension)));
         }
         let (mut renewed, mut earliest) = (0, None);
         for lane in lanes {

@@ -2,12 +2,13 @@
 //! so they need no locks of their own. Long ones go in steps, between which everything else goes on.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::commit::{Change, Done};
+use super::loads::{Need, Needs};
 use super::tables::{GroupIx, PartitionIx, QueueIx};
-use super::{Broker, Work};
+use super::{Broker, Waiting, Work};
 use crate::command::{RequestId, SeekTarget};
 use crate::limits::MAX_STEP_PARTITIONS;
 use crate::name::{GroupName, PartitionId, PartitionName, QueueName, TenantId};
@@ -16,7 +17,7 @@ use crate::record::Cursor;
 use crate::reply::Reply;
 use crate::rules::start::Start;
 use crate::store::Write;
-use crate::time::Timestamp;
+use crate::time::{Moment, Timestamp};
 
 /// An exclusive change.
 pub struct Exclusive {
@@ -39,6 +40,8 @@ struct Steps {
     /// None until the first step.
     left: Option<VecDeque<PartitionId>>,
     touched: u64,
+    /// Offsets that were looked up for the next step.
+    found: BTreeMap<PartitionId, u64>,
 }
 
 impl Steps {
@@ -46,6 +49,10 @@ impl Steps {
         let left = self.left.get_or_insert_default();
         let count = left.len().min(MAX_STEP_PARTITIONS);
         left.drain(..count).collect()
+    }
+
+    fn upcoming(&self) -> impl Iterator<Item = &PartitionId> {
+        self.left.iter().flatten().take(MAX_STEP_PARTITIONS)
     }
 
     fn over(&self) -> bool {
@@ -105,15 +112,21 @@ impl Exclusive {
 
 impl Broker {
     /// Carries out an exclusive change, or its next step. Nothing is open.
-    pub(super) fn run_exclusive(&mut self, exclusive: Box<Exclusive>) {
+    pub(super) fn run_exclusive(&mut self, since: Moment, exclusive: Box<Exclusive>) {
         let Exclusive { request, tenant, order } = *exclusive;
         match order {
             Order::Configure { queue, options, labels } => self.configure(request, tenant, queue, options, labels),
             Order::DeleteQueue { queue } => self.delete_queue(request, tenant, &queue),
             Order::ChangeSubscription { group, since } => self.change_subscription(request, tenant, &group, since),
             Order::Seek { group, queue, partition, target, mut steps } => {
-                if !self.seek_step(tenant, &group, &queue, partition.as_ref(), target, &mut steps) {
-                    return self.reply(request, Reply::Sought(None));
+                match self.seek_step(tenant, &group, &queue, partition.as_ref(), target, &mut steps) {
+                    Ok(true) => {}
+                    Ok(false) => return self.reply(request, Reply::Sought(None)),
+                    Err(needs) => {
+                        let order = Order::Seek { group, queue, partition, target, steps };
+                        let work = Exclusive::work(request, tenant, order);
+                        return self.suspend(Waiting::new(since, work), needs);
+                    }
                 }
                 let reply = Reply::Sought(Some(steps.touched));
                 let over = steps.over();
@@ -158,19 +171,20 @@ impl Broker {
         options: QueueOptions,
         labels: Labels,
     ) {
-        let queue = match self.tables.find_queue(tenant, &name) {
-            None => self.make_queue(tenant, &name, options.clone(), labels.clone()),
+        let (queue, revision) = match self.tables.find_queue(tenant, &name) {
+            None => (self.make_queue(tenant, &name, options.clone(), labels.clone()), 0),
             Some(queue) => {
                 let mut record = self.tables.queue(queue).record.clone();
                 (record.options, record.labels) = (options.clone(), labels.clone());
                 record.revision += 1;
+                let revision = record.revision;
                 let (_, draft) = self.commits.draft();
                 draft.write(Write::Queue(Box::new(record)));
-                queue
+                (queue, revision)
             }
         };
         // On a new queue too: parked discovery pops may want it.
-        let change = Change::Configure(queue, Box::new((options.clone(), labels.clone())));
+        let change = Change::Configure(queue, Box::new((options.clone(), labels.clone(), revision)));
         self.commits.draft().1.change(change);
         let id = self.tables.queue(queue).record.id;
         self.commits.make_exclusive();
@@ -211,7 +225,8 @@ impl Broker {
         self.finish_step(exclusive, true, Reply::SubscriptionChanged { records });
     }
 
-    /// Moves the cursors of the next partitions; false when there is nothing to seek in.
+    /// Moves the cursors of the next partitions; false when there is nothing to seek in; or says what has to be known of
+    /// logs first.
     fn seek_step(
         &mut self,
         tenant: TenantId,
@@ -220,26 +235,46 @@ impl Broker {
         partition: Option<&PartitionName>,
         target: SeekTarget,
         steps: &mut Steps,
-    ) -> bool {
-        let Some(queue) = self.tables.find_queue(tenant, queue) else { return steps.left.is_some() };
+    ) -> Result<bool, Needs> {
+        let Some(queue) = self.tables.find_queue(tenant, queue) else { return Ok(steps.left.is_some()) };
         if steps.left.is_none() {
             let partitions: Vec<PartitionIx> = match partition {
                 Some(name) => self.tables.find_partition(queue, name).into_iter().collect(),
                 None => self.tables.queue(queue).partitions.clone(),
             };
             if partitions.is_empty() {
-                return false;
+                return Ok(false);
             }
             steps.left = Some(partitions.into_iter().map(|ix| self.tables.partition(ix).id).collect());
+        }
+        let start = match target {
+            SeekTarget::End => Start::End,
+            SeekTarget::Time(time) => Start::Since(time),
+        };
+        let mut needs = Needs::new();
+        let upcoming: Vec<PartitionId> = steps.upcoming().copied().collect();
+        for id in upcoming {
+            let Some(partition) = self.tables.partition_by_id(id) else { continue };
+            if steps.found.contains_key(&id) {
+                continue;
+            }
+            match self.resolve(start, partition) {
+                // What is found stays where it is, however much is appended, and however much leaves memory.
+                Ok(next) if next < self.tables.partition(partition).end => {
+                    steps.found.insert(id, next);
+                }
+                Ok(_) => {}
+                Err(question) => needs.push(Need::Of(partition, question)),
+            }
+        }
+        if !needs.is_empty() {
+            return Err(needs);
         }
         let group = self.tables.group_of(queue, group);
         for id in steps.next() {
             let Some(partition) = self.tables.partition_by_id(id) else { continue };
-            let start = match target {
-                SeekTarget::End => Start::End,
-                SeekTarget::Time(time) => Start::Since(time),
-            };
-            let next = self.resolve(start, partition);
+            let found = steps.found.remove(&id).map_or_else(|| self.resolve(start, partition), Ok);
+            let Ok(next) = found else { continue };
             let lane = self
                 .tables
                 .find_lane(partition, group)
@@ -248,7 +283,7 @@ impl Broker {
             self.write_cursor(lane, Cursor { next, retries: 0, consumed, lease: None });
             steps.touched += 1;
         }
-        true
+        Ok(true)
     }
 
     fn queues_in_scope(&self, tenant: TenantId, name: Option<&QueueName>) -> Vec<QueueIx> {

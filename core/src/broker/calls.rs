@@ -26,6 +26,10 @@ pub enum Pending {
     Delivery(u64),
     /// Messages that a decision needs.
     Prefetch(Box<Prefetch>),
+    /// Logs that decisions need, or times of messages.
+    Logs(u64),
+    /// The queues' records.
+    Refresh(u64),
     /// A message somebody asked for.
     Find(Box<Find>),
     /// The error text of its dead letter.

@@ -18,7 +18,7 @@ use super::{Broker, Output, Waiting, Work};
 use crate::command::RequestId;
 use crate::error::Rejection;
 use crate::limits::{MAX_COMMIT_BYTES, MAX_COMMIT_WRITES, MAX_COMMITS_IN_FLIGHT, OUTCOME_WAIT};
-use crate::name::{DeadLetterId, PartitionId};
+use crate::name::{DeadLetterId, MessageId, PartitionId};
 use crate::options::{Labels, QueueOptions};
 use crate::record::{Cursor, DeadLetterHead, SubscriptionRecord};
 use crate::reply::{AckError, AckOutcome, PushOutcome, Reply};
@@ -78,8 +78,8 @@ pub enum Change {
     Subscribe(GroupIx, Box<SubscriptionRecord>),
     /// A group's registration goes.
     Unsubscribe(GroupIx),
-    /// A queue gets new options.
-    Configure(QueueIx, Box<(QueueOptions, Labels)>),
+    /// A queue gets new options, and the revision they are written under.
+    Configure(QueueIx, Box<(QueueOptions, Labels, u64)>),
     /// A queue ends.
     EndQueue(QueueIx),
     /// A dead letter is filed.
@@ -176,14 +176,15 @@ impl Commits {
         self.draft().1.closed = true;
     }
 
-    /// The transaction id, where one was given, of a message in the commit being built.
-    pub(super) fn transaction_in_building(&self, partition: PartitionId, offset: u64) -> Option<&str> {
+    /// The id and, where one was given, the transaction id of a message in the commit being built.
+    pub(super) fn in_building(&self, partition: PartitionId, offset: u64) -> Option<(MessageId, Option<&str>)> {
         let segment = self.built()?.writes.iter().rev().find_map(|write| match write {
             Write::Append(segment) if segment.partition == partition && segment.start <= offset => Some(segment),
             _ => None,
         })?;
-        let message = segment.messages.get(usize::try_from(offset - segment.start).ok()?)?;
-        message.transaction.as_ref().map(|id| id.as_str())
+        let place = u32::try_from(offset - segment.start).ok()?;
+        let message = segment.messages.get(place as usize)?;
+        Some((segment.base.nth(place), message.transaction.as_ref().map(|id| id.as_str())))
     }
 
     /// The commit being built, if one is.
@@ -313,6 +314,7 @@ enum Fate {
 impl Broker {
     /// Lets work wait for a commit.
     pub(super) fn wait(&mut self, seat: Seat, waiting: Waiting) {
+        let waiting = Waiting { facts: core::mem::take(&mut self.facts), ..waiting };
         match &mut self.commits.seats[seat.place()] {
             Some(draft) => draft.waiting.push_back(waiting),
             None => self.backlog.push_back(waiting),
@@ -496,9 +498,12 @@ impl Broker {
                 let row = self.tables.partition_mut(partition);
                 row.end = end;
                 row.bytes += bytes;
+                row.segments = row.segments.map(|count| count + row.open_segments);
+                row.open_segments = 0;
                 row.writer = None;
                 row.open_write = 0;
                 self.counters.push_messages += end - from;
+                self.age_log(partition);
                 self.skip_before_start(partition);
                 self.place_partition(partition);
             }
@@ -524,13 +529,8 @@ impl Broker {
                 self.tables.tidy_group(group);
             }
             Change::Configure(queue, new) => {
-                let record = &mut self.tables.queue_mut(queue).record;
-                let relabelled = record.labels != new.1;
-                (record.options, record.labels) = *new;
-                self.place_queue(queue);
-                if relabelled {
-                    self.wake_discovery(queue);
-                }
+                let (options, labels, revision) = *new;
+                self.reconfigure(queue, options, labels, revision);
             }
             Change::EndQueue(queue) => self.end_queue(queue),
             Change::DeadLetter(partition, head) => {
@@ -546,12 +546,16 @@ impl Broker {
     fn take_back(&mut self, change: Change) {
         match change {
             Change::NewQueue(queue) => self.tables.remove_queue(queue),
-            Change::NewPartition(partition) => self.tables.remove_partition(partition),
+            Change::NewPartition(partition) => {
+                self.forget_log(partition);
+                self.tables.remove_partition(partition);
+            }
             Change::Appended { partition, from, .. } => {
+                self.change_log(partition, |log| log.truncate(from));
                 let row = self.tables.partition_mut(partition);
-                row.log.truncate(from);
                 row.writer = None;
                 row.open_write = 0;
+                row.open_segments = 0;
                 self.clamp_lanes(partition);
             }
             Change::Cursor { lane, before, stored } => {
@@ -638,7 +642,7 @@ impl Broker {
             (Done::Pop(delivery), Fate::Durable) => self.delivery_committed(delivery),
             (Done::Pop(delivery), Fate::Not(rejection)) => self.delivery_failed(delivery, rejection),
             (Done::PopAgain(request, since), Fate::Durable) => {
-                self.admit_since(Waiting { since, work: Work::Pop(request) });
+                self.admit_since(Waiting::new(since, Work::Pop(request)));
             }
             (Done::PopAgain(request, _), Fate::Not(rejection)) => self.refuse_pop(request, rejection),
             (Done::Reply(request, reply), Fate::Durable) => self.outputs.push_back(Output::Reply(request, *reply)),

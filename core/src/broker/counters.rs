@@ -55,6 +55,14 @@ pub struct Counters {
     pub slots_lost: u64,
     /// Times an acknowledged commit was missing in the store.
     pub suffixes_lost: u64,
+    /// Logs of which all that was asked for was loaded.
+    pub logs_loaded: u64,
+    /// Logs put out of memory to keep to the budget (OPT-27).
+    pub logs_evicted: u64,
+    /// Scans of logs that do not fit into memory.
+    pub logs_probed: u64,
+    /// Gauge: bytes of memory that logs take, those of one message not counted.
+    pub log_bytes: u64,
     /// Gauge: long polls parked now.
     pub parked: u64,
     /// Gauge: dead letters now.
@@ -95,6 +103,10 @@ impl Counters {
             slots_taken,
             slots_lost,
             suffixes_lost,
+            logs_loaded,
+            logs_evicted,
+            logs_probed,
+            log_bytes,
             parked,
             dead_letters,
             partitions,
@@ -126,6 +138,10 @@ impl Counters {
         self.slots_taken += slots_taken;
         self.slots_lost += slots_lost;
         self.suffixes_lost += suffixes_lost;
+        self.logs_loaded += logs_loaded;
+        self.logs_evicted += logs_evicted;
+        self.logs_probed += logs_probed;
+        self.log_bytes += log_bytes;
         self.parked += parked;
         self.dead_letters += dead_letters;
         self.partitions += partitions;

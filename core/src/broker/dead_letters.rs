@@ -53,7 +53,7 @@ impl Broker {
             .max_by_key(|dead| (dead.head.failed, dead.head.id));
         let Some(dead) = newest else { return self.reply(replay.request, Reply::Replayed(None)) };
         if let Some(seat) = dead.writer {
-            return self.wait(seat, Waiting { since, work: Work::Replay(replay) });
+            return self.wait(seat, Waiting::new(since, Work::Replay(replay)));
         }
         let id = dead.head.id;
         let Some(record) = replay.record.take().filter(|record| record.head.id == id) else {
@@ -65,7 +65,7 @@ impl Broker {
         let (queue, name) = (self.tables.queue(row.queue).record.name.clone(), row.name.clone());
         if let Some(seat) = self.push_blocked(replay.tenant, &queue, &name) {
             replay.record = Some(record);
-            return self.wait(seat, Waiting { since, work: Work::Replay(replay) });
+            return self.wait(seat, Waiting::new(since, Work::Replay(replay)));
         }
         let Some(message) = record.message else {
             // Retention removed the payload before the row was filed: there is nothing to move.
@@ -131,7 +131,7 @@ impl Broker {
             .collect();
         if let Some(seat) = dead.iter().find_map(|(_, writer)| *writer) {
             let work = Work::DropDeadLetters(request, tenant, address);
-            return self.wait(seat, Waiting { since, work });
+            return self.wait(seat, Waiting::new(since, work));
         }
         if dead.is_empty() {
             return self.reply(request, Reply::DeadLettersDropped(0));

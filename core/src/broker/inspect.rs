@@ -4,11 +4,13 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Broker;
 use super::calls::Pending;
+use super::loads::{Need, Needs};
 use super::tables::{LaneIx, PartitionIx, QueueIx};
+use super::{Broker, Waiting, Work};
 use crate::command::{Address, Command, RequestId};
 use crate::error::Rejection;
+use crate::log::{Question, half};
 use crate::message::{SegmentSlice, transaction_text};
 use crate::name::{GroupName, QueueName, TenantId};
 use crate::reply::{
@@ -16,7 +18,7 @@ use crate::reply::{
     Reply,
 };
 use crate::store::{SegmentRead, StoreReply, StoreRequest};
-use crate::time::Span;
+use crate::time::{Moment, Span, Timestamp};
 
 /// A message that is being looked for.
 pub struct Find {
@@ -27,7 +29,12 @@ pub struct Find {
 }
 
 impl Broker {
-    pub(super) fn run_query(&mut self, request: RequestId, tenant: TenantId, command: Command) {
+    pub(super) fn run_query(&mut self, since: Moment, request: RequestId, tenant: TenantId, command: Command) {
+        let needs = self.query_needs(tenant, &command);
+        if !needs.is_empty() {
+            let work = Work::Query(request, tenant, Box::new(command));
+            return self.suspend(Waiting::new(since, work), needs);
+        }
         let reply = match command {
             Command::ListQueues => Reply::Queues(self.list_queues(tenant)),
             Command::DescribeQueue { queue } => Reply::Queue(self.describe_queue(tenant, &queue)),
@@ -39,6 +46,63 @@ impl Broker {
             _ => Reply::Refused(Rejection::StoreUnavailable),
         };
         self.reply(request, reply);
+    }
+
+    /// What has to be known before a question can be answered: where groups start, when messages were committed, where
+    /// a hash stands.
+    fn query_needs(&mut self, tenant: TenantId, command: &Command) -> Needs {
+        let queues: Vec<QueueIx> = match command {
+            Command::ListQueues | Command::ListGroups { .. } => self.tables.queues_of(tenant).collect(),
+            Command::DescribeQueue { queue } => self.tables.find_queue(tenant, queue).into_iter().collect(),
+            Command::FindMessage(address) => {
+                let partition = self.tables.partition_by_id(address.partition);
+                let partition = partition.filter(|ix| self.tables.tenant_of(*ix) == tenant);
+                partition.map(|partition| self.tables.partition(partition).queue).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut needs = self.resolve_lanes(&queues);
+        if !needs.is_empty() {
+            return needs;
+        }
+        match command {
+            Command::DescribeQueue { .. } => {
+                for ix in queues.iter().flat_map(|queue| self.durable_partitions(*queue)) {
+                    let partition = self.tables.partition(ix);
+                    if partition.log_start < partition.end {
+                        needs.extend(self.known_time(ix, partition.log_start).err());
+                    }
+                }
+            }
+            Command::ListGroups { group } => {
+                for ix in queues.iter().flat_map(|queue| self.durable_partitions(*queue)) {
+                    for lane in self.tables.lanes_of(ix).filter(|lane| self.is_of(*lane, group.as_ref())) {
+                        let partition = self.tables.partition(ix);
+                        let first = self.tables.lane(lane).cursor().next.max(partition.log_start);
+                        if first < partition.end {
+                            needs.extend(self.known_time(ix, first).err());
+                        }
+                    }
+                }
+            }
+            Command::FindMessage(address) => {
+                let hash = half(address.transaction.hash());
+                let ix = self.tables.partition_by_id(address.partition).filter(|_| !queues.is_empty());
+                if let Some(ix) = ix.filter(|ix| !self.view(*ix).tells_hash(hash, Timestamp::MIN)) {
+                    needs.push(Need::Scan(ix, Question::hashes(Timestamp::MIN, [hash])));
+                }
+            }
+            _ => {}
+        }
+        needs
+    }
+
+    fn is_of(&self, lane: LaneIx, group: Option<&GroupName>) -> bool {
+        group.is_none_or(|group| *group == self.tables.group(self.tables.lane(lane).group).name)
+    }
+
+    fn time_of(&self, partition: PartitionIx, offset: u64) -> Option<Timestamp> {
+        self.known_time(partition, offset).ok().flatten()
     }
 
     fn list_queues(&self, tenant: TenantId) -> Vec<QueueSummary> {
@@ -63,16 +127,15 @@ impl Broker {
             created: record.created,
             partitions: 0,
             retained_bytes: 0,
-            segments: 0,
+            segments: Some(0),
             counts: Counts::default(),
         };
         for ix in self.durable_partitions(queue) {
             let partition = self.tables.partition(ix);
-            let retained = partition.log.runs().iter();
             summary.partitions += 1;
             summary.retained_bytes += partition.bytes;
-            summary.segments +=
-                retained.filter(|run| (partition.log_start..partition.end).contains(&run.start)).count() as u64;
+            let segments = summary.segments.zip(partition.segments);
+            summary.segments = segments.map(|(sum, count)| sum + u64::from(count));
             let counts = self.counts(ix);
             summary.counts.total += counts.total;
             summary.counts.pending += counts.pending;
@@ -115,8 +178,8 @@ impl Broker {
                     name: partition.name.clone(),
                     created: partition.created,
                     counts: self.counts(ix),
-                    oldest: newest.and_then(|_| partition.log.created_of(partition.log_start)),
-                    newest: newest.and_then(|last| partition.log.created_of(last)),
+                    oldest: newest.and_then(|_| self.time_of(ix, partition.log_start)),
+                    newest: newest.and_then(|last| self.time_of(ix, last)),
                 }
             })
             .collect();
@@ -129,8 +192,7 @@ impl Broker {
         for queue in self.tables.queues_of(tenant) {
             for partition in self.durable_partitions(queue) {
                 for lane in self.tables.lanes_of(partition) {
-                    let group = &self.tables.group(self.tables.lane(lane).group).name;
-                    if only.is_none_or(|only| only == group) {
+                    if self.is_of(lane, only) {
                         rows.push(self.standing(lane));
                     }
                 }
@@ -146,7 +208,7 @@ impl Broker {
         let cursor = row.cursor();
         let first = cursor.next.max(partition.log_start);
         let lag = partition.end.saturating_sub(first);
-        let oldest = if lag > 0 { partition.log.created_of(first) } else { None };
+        let oldest = if lag > 0 { self.time_of(row.partition, first) } else { None };
         GroupStanding {
             group: self.tables.group(row.group).name.clone(),
             queue: self.tables.queue(partition.queue).record.name.clone(),
@@ -168,9 +230,9 @@ impl Broker {
             .partition_by_id(address.partition)
             .filter(|partition| self.tables.tenant_of(*partition) == tenant)
             .and_then(|partition| {
-                let partition = self.tables.partition(partition);
-                let durable = |offset| offset >= partition.log_start && offset < partition.end;
-                partition.log.lowest(address.transaction.hash(), durable)
+                let row = self.tables.partition(partition);
+                let durable = |offset, _| offset >= row.log_start && offset < row.end;
+                self.view(partition).lowest(half(address.transaction.hash()), durable)
             });
         let Some(offset) = found else { return self.reply(request, Reply::Message(None)) };
         let read = SegmentRead { partition: address.partition, from: offset, end: offset + 1 };

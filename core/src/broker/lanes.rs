@@ -6,7 +6,9 @@
 use alloc::vec::Vec;
 
 use super::Broker;
+use super::loads::{Need, Needs};
 use super::tables::{GroupIx, LaneIx, PartitionIx, QueueIx};
+use crate::log::Question;
 use crate::record::Cursor;
 use crate::rules::start;
 
@@ -32,15 +34,64 @@ impl Broker {
     }
 
     fn add_implied_lane(&mut self, partition: PartitionIx, group: GroupIx) {
-        let Some(next) = self.implied_next(partition, group) else { return };
-        let lane = self.tables.add_lane(partition, group, Cursor { next, ..Cursor::default() }, false);
-        self.place(lane);
+        if let Some(start) = self.implied_next(partition, group) {
+            let lane = self.tables.add_lane(partition, group, Cursor::default(), false);
+            self.set_implied(lane, start);
+            self.place(lane);
+        }
     }
 
-    fn implied_next(&self, partition: PartitionIx, group: GroupIx) -> Option<u64> {
+    /// Where a registered group starts on a partition, or what has to be known of the log to tell.
+    fn implied_next(&self, partition: PartitionIx, group: GroupIx) -> Option<Result<u64, Question>> {
         let subscription = self.tables.group(group).subscription.as_deref()?;
         let created = self.tables.partition(partition).created;
         Some(self.resolve(start::implied(subscription, created), partition))
+    }
+
+    /// Sets a lane to its implied start; one that is not found yet is looked for when somebody asks.
+    fn set_implied(&mut self, lane: LaneIx, start: Result<u64, Question>) {
+        let log_start = self.tables.partition(self.tables.lane(lane).partition).log_start;
+        let next = start.as_ref().map_or(log_start, |next| *next);
+        self.tables.set_cursor(lane, Cursor { next, ..Cursor::default() });
+        if start.is_err() {
+            self.tables.set_unresolved(lane);
+        }
+    }
+
+    /// Finds a lane's implied start, if that is still open; or says what has to be known for it.
+    pub(super) fn resolve_lane(&mut self, lane: LaneIx) -> Option<Need> {
+        let row = self.tables.lane(lane);
+        let (partition, group) = (row.partition, row.group);
+        if !row.unresolved {
+            return None;
+        }
+        match self.implied_next(partition, group) {
+            Some(Err(question)) => Some(Need::Of(partition, question)),
+            Some(Ok(next)) => {
+                self.set_implied(lane, Ok(next));
+                self.place(lane);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Finds the implied starts of all lanes of some queues; what has to be known for it otherwise.
+    pub(super) fn resolve_lanes(&mut self, queues: &[QueueIx]) -> Needs {
+        let mut needs = Needs::new();
+        for queue in queues {
+            let groups: Vec<GroupIx> = self.tables.queue(*queue).groups.values().copied().collect();
+            for group in groups {
+                if self.tables.group(group).unresolved == 0 {
+                    continue;
+                }
+                for at in 0..self.tables.queue(*queue).partitions.len() {
+                    let lane = self.tables.find_lane(self.tables.queue(*queue).partitions[at], group);
+                    needs.extend(lane.and_then(|lane| self.resolve_lane(lane)));
+                }
+            }
+        }
+        needs
     }
 
     /// Messages were appended: a group that starts at a time still to come passes over what is older than that.
@@ -56,10 +107,10 @@ impl Broker {
             if stored || !self.tables.group(group).subscription.as_deref().is_some_and(timed) {
                 continue;
             }
-            if let Some(start) =
-                self.implied_next(partition, group).filter(|at| *at > self.tables.lane(lane).cursor().next)
+            if let Some(Ok(start)) = self.implied_next(partition, group)
+                && (self.tables.lane(lane).unresolved || start > self.tables.lane(lane).cursor().next)
             {
-                self.tables.set_cursor(lane, Cursor { next: start, ..Cursor::default() });
+                self.set_implied(lane, Ok(start));
             }
         }
     }
@@ -74,9 +125,9 @@ impl Broker {
             if row.stored || row.writer.is_some() {
                 continue;
             }
-            let Some(next) = self.implied_next(partition, group) else { continue };
-            if next != row.cursor().next {
-                self.tables.set_cursor(lane, Cursor { next, ..Cursor::default() });
+            let Some(start) = self.implied_next(partition, group) else { continue };
+            if row.unresolved || start != Ok(row.cursor().next) {
+                self.set_implied(lane, start);
                 self.place(lane);
             }
         }
@@ -99,8 +150,8 @@ impl Broker {
         row.stored = false;
         let (partition, group) = (row.partition, row.group);
         match self.implied_next(partition, group) {
-            Some(next) => {
-                self.tables.set_cursor(lane, Cursor { next, ..Cursor::default() });
+            Some(start) => {
+                self.set_implied(lane, start);
                 self.place(lane);
             }
             None => {
@@ -142,6 +193,7 @@ impl Broker {
             for lane in lanes {
                 self.unplace(lane);
             }
+            self.forget_log(self.tables.queue(queue).partitions[at]);
         }
         self.trims.push_back(self.tables.queue(queue).record.id);
         self.tables.remove_queue(queue);

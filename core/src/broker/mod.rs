@@ -12,9 +12,11 @@ mod counters;
 mod dead_letters;
 mod inspect;
 mod lanes;
+mod loads;
 mod pop;
 mod push;
 mod ready;
+mod refresh;
 mod slot;
 mod tables;
 mod timers;
@@ -42,6 +44,7 @@ use calls::{Call, Pending};
 use commit::Commits;
 pub use counters::Counters;
 use dead_letters::Replay;
+use loads::{Facts, Loads};
 use pop::{PendingDelivery, PopCall};
 use push::PushPart;
 use slot::Ownership;
@@ -88,6 +91,14 @@ enum Work {
 struct Waiting {
     since: Moment,
     work: Work,
+    /// What was found out for it.
+    facts: Facts,
+}
+
+impl Waiting {
+    fn new(since: Moment, work: Work) -> Self {
+        Waiting { since, work, facts: Facts::default() }
+    }
 }
 
 /// One slot's state machine.
@@ -99,6 +110,9 @@ pub struct Broker {
     ahead: Span,
     tables: Tables,
     timers: Timers,
+    loads: Loads,
+    /// What was found out for the work that runs.
+    facts: Facts,
     ownership: Ownership,
     commits: Commits,
     /// Work that waits for the slot, for room in the commit being built, or for an exclusive change.
@@ -118,6 +132,8 @@ pub struct Broker {
     /// Ended queues whose rows are still to be trimmed.
     trims: VecDeque<crate::name::QueueId>,
     trimming: bool,
+    /// Numbers the ownerships under which the queues are looked at.
+    refreshes: u64,
     outputs: VecDeque<Output>,
     draining: bool,
     counters: Counters,
@@ -134,6 +150,8 @@ impl Broker {
             ahead: Span::ZERO,
             tables: Tables::default(),
             timers: Timers::default(),
+            loads: Loads::default(),
+            facts: Facts::default(),
             ownership: Ownership::default(),
             commits: Commits::default(),
             backlog: VecDeque::new(),
@@ -147,6 +165,7 @@ impl Broker {
             store_calls: 0,
             trims: VecDeque::new(),
             trimming: false,
+            refreshes: 0,
             outputs: VecDeque::new(),
             draining: false,
             counters: Counters::default(),
@@ -225,6 +244,8 @@ impl Broker {
             Pending::Orphan(done) => self.orphan_answered(done, answer.reply),
             Pending::Delivery(key) => self.delivery_read(key, answer.reply),
             Pending::Prefetch(prefetch) => self.messages_read(*prefetch, answer.reply),
+            Pending::Refresh(number) => self.queues_read(number, answer.reply),
+            Pending::Logs(number) => self.logs_read(number, answer.reply),
             Pending::Find(find) => self.message_read(*find, answer.reply),
             Pending::FindDeadLetter(find, slices) => self.message_dead_letter_read(*find, slices, answer.reply),
             Pending::DeadLetters(id, tenant) => self.dead_letters_read(id, tenant, answer.reply),
@@ -282,6 +303,7 @@ impl Broker {
         Counters {
             parked: self.waiters.len() as u64,
             dead_letters: self.tables.dead.len() as u64,
+            log_bytes: self.loads.bytes() as u64,
             partitions: partitions as u64,
             queues: queues as u64,
             ..self.counters.clone()
@@ -307,6 +329,7 @@ impl Broker {
                 break;
             }
         }
+        self.keep_to_budget(&[]);
         self.continue_trimming();
         self.release_when_done();
     }
@@ -327,7 +350,7 @@ impl Broker {
 
     /// Lets work run now, or behind what waits already.
     fn admit(&mut self, work: Work) {
-        self.admit_since(Waiting { since: self.now.monotonic, work });
+        self.admit_since(Waiting::new(self.now.monotonic, work));
     }
 
     fn admit_since(&mut self, waiting: Waiting) {
@@ -344,7 +367,15 @@ impl Broker {
 
     fn run(&mut self, waiting: Waiting) {
         let since = waiting.since;
-        match waiting.work {
+        let outer = core::mem::replace(&mut self.facts, waiting.facts);
+        self.run_work(since, waiting.work);
+        // What still waits has taken its facts along.
+        let facts = core::mem::replace(&mut self.facts, outer);
+        self.loads.unpin(facts);
+    }
+
+    fn run_work(&mut self, since: Moment, work: Work) {
+        match work {
             Work::Push(part) => self.run_push(since, part),
             Work::Ack(part) => self.run_ack(since, part),
             Work::Pop(id) => self.run_pop(since, id),
@@ -356,14 +387,14 @@ impl Broker {
             // Both rest on everything that is open: a question is answered by what is durable, an exclusive change goes
             // alone.
             work @ (Work::Query(..) | Work::Exclusive(_)) if !self.commits.idle() => {
-                let waiting = Waiting { since, work };
+                let waiting = Waiting { since, work, facts: core::mem::take(&mut self.facts) };
                 match self.barrier {
                     None => self.barrier = Some(waiting),
                     Some(_) => self.backlog.push_back(waiting),
                 }
             }
-            Work::Query(id, tenant, command) => self.run_query(id, tenant, *command),
-            Work::Exclusive(exclusive) => self.run_exclusive(exclusive),
+            Work::Query(id, tenant, command) => self.run_query(since, id, tenant, *command),
+            Work::Exclusive(exclusive) => self.run_exclusive(since, exclusive),
         }
     }
 
@@ -399,6 +430,7 @@ impl Broker {
                     _ => waiting.since.plus(patience),
                 };
                 if until <= now {
+                    self.loads.unpin(waiting.facts);
                     stale.push_back(waiting.work);
                 } else {
                     again = Some(again.map_or(until, |earliest| earliest.min(until)));
@@ -411,6 +443,7 @@ impl Broker {
             }
         }
         if let Some(waiting) = self.barrier.take_if(|waiting| waiting.since.plus(patience) <= now) {
+            self.loads.unpin(waiting.facts);
             stale.push_back(waiting.work);
         }
         for work in stale {

@@ -3,18 +3,21 @@
 //! A pop claims by moving cursors in a commit and reads the messages meanwhile; it is answered when both are done.
 
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::calls::Pending;
 use super::commit::{Change, Done, Seat};
+use super::loads::{Need, Needs};
 use super::tables::{GroupIx, LaneIx, PartitionIx, Place, QueueIx};
 use super::timers::Alarm;
 use super::waiters::Spot;
 use super::{Broker, Waiting, Work};
 use crate::command::{Pop, PopScope, RequestId};
 use crate::error::Rejection;
-use crate::limits::{OUTCOME_WAIT, STORE_RETRY};
+use crate::limits::{MAX_LOGS_READ, OUTCOME_WAIT, STORE_RETRY};
+use crate::log::Question;
 use crate::message::SegmentSlice;
 use crate::name::{LeaseId, PartitionId, PartitionName, TenantId};
 use crate::options::{Labels, QueueOptions};
@@ -87,6 +90,8 @@ enum Attempt {
     After(Seat),
     /// It wrote what it needs to the commit being built; it is told how that ends.
     Wrote,
+    /// More of some logs has to be known first.
+    Needs(Needs),
     /// There is something, but less than it wants: hold it until then.
     Hold(Moment),
     /// There is nothing.
@@ -97,6 +102,7 @@ enum Attempt {
 enum Blocked {
     By(Seat),
     Wrote,
+    Needs(Needs),
 }
 
 /// The lanes a pop may take from.
@@ -146,11 +152,15 @@ impl Broker {
             }
             Attempt::After(seat) => {
                 self.pops.insert(request, call);
-                self.wait(seat, Waiting { since, work: Work::Pop(request) });
+                self.wait(seat, Waiting::new(since, Work::Pop(request)));
             }
             Attempt::Wrote => {
                 self.pops.insert(request, call);
                 self.commits.draft().1.tell(Done::PopAgain(request, since));
+            }
+            Attempt::Needs(needs) => {
+                self.pops.insert(request, call);
+                self.suspend(Waiting::new(since, Work::Pop(request)), needs);
             }
             Attempt::Hold(_) | Attempt::Nothing => self.park(request, call),
         }
@@ -169,7 +179,14 @@ impl Broker {
                 self.unpark(&mut call);
                 call.stage = Stage::Queued;
                 let since = self.now.monotonic;
-                self.wait(seat, Waiting { since, work: Work::Pop(request) });
+                self.wait(seat, Waiting::new(since, Work::Pop(request)));
+            }
+            Attempt::Needs(needs) => {
+                self.unpark(&mut call);
+                call.stage = Stage::Queued;
+                self.pops.insert(request, call);
+                self.suspend(Waiting::new(self.now.monotonic, Work::Pop(request)), needs);
+                return false;
             }
             Attempt::Wrote => {
                 self.unpark(&mut call);
@@ -223,7 +240,12 @@ impl Broker {
             Ok(None) => return Attempt::Nothing,
             Err(Blocked::By(seat)) => return Attempt::After(seat),
             Err(Blocked::Wrote) => return Attempt::Wrote,
+            Err(Blocked::Needs(needs)) => return Attempt::Needs(needs),
         };
+        let needs = self.pop_needs(call, &reach);
+        if !needs.is_empty() {
+            return Attempt::Needs(needs);
+        }
         if let Some(until) = self.fill_wait(call, &reach) {
             return Attempt::Hold(until);
         }
@@ -281,7 +303,7 @@ impl Broker {
                     match self.registered(queue, call, start) {
                         Ok(group) => groups.push(group),
                         Err(Blocked::By(seat)) => blocked = blocked.or(Some(Blocked::By(seat))),
-                        Err(Blocked::Wrote) => blocked = Some(Blocked::Wrote),
+                        Err(other) => blocked = Some(other),
                     }
                 }
                 blocked.map_or(Ok(Some(Reach::Groups(groups))), Err)
@@ -309,7 +331,10 @@ impl Broker {
             Some(lane) => lane,
             None => {
                 let start = if call.pop.group.is_queue_mode() { StartFrom::All } else { start };
-                let next = self.resolve(start::requested(start), partition);
+                let next = self.resolve(start::requested(start), partition).map_err(|question| {
+                    self.tables.tidy_group(group);
+                    Blocked::Needs(vec![Need::Of(partition, question)])
+                })?;
                 self.tables.add_lane(partition, group, Cursor { next, ..Cursor::default() }, false)
             }
         };
@@ -359,14 +384,109 @@ impl Broker {
         Err(Blocked::Wrote)
     }
 
-    /// The offset that a start means on a partition.
-    pub(super) fn resolve(&self, start: Start, partition: PartitionIx) -> u64 {
+    /// The offset that a start means on a partition; or what has to be known of its log to tell.
+    pub(super) fn resolve(&self, start: Start, partition: PartitionIx) -> Result<u64, Question> {
         let row = self.tables.partition(partition);
         match start {
-            Start::Beginning => row.log_start,
-            Start::End => row.end,
-            Start::Since(time) => row.log.first_since(time).max(row.log_start),
+            Start::Beginning => Ok(row.log_start),
+            Start::End => Ok(row.end),
+            Start::Since(time) if time <= row.created => Ok(row.log_start),
+            Start::Since(time) => {
+                let found = self.view(partition).first_since(time);
+                found.map(|first| first.max(row.log_start)).ok_or_else(|| Question::first(time))
+            }
         }
+    }
+
+    /// What has to be known of logs before a pop can be decided: of the lanes that it would take from, in their order.
+    fn pop_needs(&mut self, call: &PopCall, reach: &Reach) -> Needs {
+        if let Reach::Lane(lane) = reach
+            && let Some(need) = self.resolve_lane(*lane)
+        {
+            return vec![need];
+        }
+        // Most queues hold nothing back, and most lanes' starts are known.
+        if !self.may_need_logs(reach) {
+            return Needs::new();
+        }
+        loop {
+            let lanes = self.first_lanes(call, reach);
+            let (mut needs, mut passed_over) = (Needs::new(), false);
+            let mut cap = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize);
+            let mut left = u64::from(call.pop.batch.max(1));
+            for lane in lanes {
+                if cap == 0 || left == 0 || needs.len() >= MAX_LOGS_READ {
+                    return needs;
+                }
+                match self.lane_need(lane, left) {
+                    Some(need) => needs.push(need),
+                    None if matches!(self.tables.lane(lane).place(), Place::Ready(_)) => {
+                        let (first, end) = self.batch_of(lane, left);
+                        left -= end - first;
+                        cap -= usize::from(end > first);
+                    }
+                    None => passed_over = true,
+                }
+            }
+            // Lanes that only passed for ready made room for others behind them.
+            if !needs.is_empty() || !passed_over {
+                return needs;
+            }
+        }
+    }
+
+    /// Whether some queue in reach holds messages back, or some group's start is open.
+    fn may_need_logs(&self, reach: &Reach) -> bool {
+        let holds = |queue: QueueIx| {
+            let options = &self.tables.queue(queue).record.options;
+            options.delayed_processing > 0 || options.window_buffer > 0
+        };
+        match reach {
+            Reach::Lane(lane) => holds(self.tables.partition(self.tables.lane(*lane).partition).queue),
+            Reach::Groups(groups) => groups.iter().any(|group| {
+                let row = self.tables.group(*group);
+                row.unresolved > 0 || holds(row.queue)
+            }),
+        }
+    }
+
+    /// The ready lanes that a pop looks at first, in order.
+    fn first_lanes(&self, call: &PopCall, reach: &Reach) -> Vec<LaneIx> {
+        match reach {
+            Reach::Lane(lane) => {
+                let ready = matches!(self.tables.lane(*lane).place(), Place::Ready(_));
+                ready.then_some(*lane).into_iter().collect()
+            }
+            Reach::Groups(groups) => {
+                let wanted = call.pop.partitions.map_or(usize::MAX, |cap| cap as usize).min(call.pop.batch as usize);
+                let count = wanted.saturating_add(MAX_LOGS_READ);
+                let ready = groups.iter().flat_map(|group| self.tables.group(*group).ready.iter().take(count));
+                let mut lanes: Vec<(u64, LaneIx)> = ready.map(|(seq, lane)| (*seq, *lane)).collect();
+                lanes.sort_unstable();
+                lanes.into_iter().take(count).map(|(_, lane)| lane).collect()
+            }
+        }
+    }
+
+    /// What has to be known of a ready lane's log; a lane of which enough is known is put where it belongs.
+    fn lane_need(&mut self, lane: LaneIx, budget: u64) -> Option<Need> {
+        if let Some(need) = self.resolve_lane(lane) {
+            return Some(need);
+        }
+        let row = self.tables.lane(lane);
+        let (partition, group) = (row.partition, row.group);
+        let options = &self.tables.queue(self.tables.partition(partition).queue).record.options;
+        let (durable, rule, now) = (self.durable(partition), self.window_rule(), self.now.store);
+        if let Some(question) = visibility::unknown(&row.cursor(), durable, options, rule, budget, now) {
+            return Some(Need::Of(partition, question));
+        }
+        // This very pop looks at it: nobody is to be woken.
+        let woken = self.waiters.awake.contains(&group);
+        self.place(lane);
+        if !woken {
+            self.waiters.awake.remove(&group);
+        }
+        None
     }
 
     /// Until when a pop is held back for more messages (OPT-20); none when it is to be served as it is.
@@ -445,7 +565,10 @@ impl Broker {
             let partition = self.tables.partition(self.tables.lane(lane).partition);
             if end < partition.end {
                 let delay = self.tables.queue(partition.queue).record.options.delayed_processing;
-                let due = partition.log.created_of(end).map(|created| created.plus(Span::from_secs(delay)));
+                let due = self
+                    .view(self.tables.lane(lane).partition)
+                    .created_of(end)
+                    .map(|created| created.plus(Span::from_secs(delay)));
                 more_at = more_at.into_iter().chain(due).min();
             }
         }
@@ -454,9 +577,8 @@ impl Broker {
 
     fn batch_of(&self, lane: LaneIx, budget: u64) -> (u64, u64) {
         let row = self.tables.lane(lane);
-        let partition = self.tables.partition(row.partition);
-        let options = &self.tables.queue(partition.queue).record.options;
-        visibility::deliverable(&row.cursor(), partition.durable(), options, budget, self.now.store)
+        let options = &self.tables.queue(self.tables.partition(row.partition).queue).record.options;
+        visibility::deliverable(&row.cursor(), self.durable(row.partition), options, budget, self.now.store)
     }
 
     /// Claims ready lanes in order of becoming ready, until the batch is full or the cap on partitions is reached.
@@ -614,7 +736,7 @@ impl Broker {
             }
         } else if let Some(call) = self.pops.get_mut(&request) {
             call.stage = Stage::Queued;
-            self.backlog.push_back(Waiting { since: self.now.monotonic, work: Work::Pop(request) });
+            self.backlog.push_back(Waiting::new(self.now.monotonic, Work::Pop(request)));
         }
     }
 
@@ -666,7 +788,7 @@ impl Broker {
     pub(super) fn run_give_back(&mut self, since: Moment, id: LeaseId) {
         let Some(lanes) = self.tables.leases.get(&id).cloned() else { return };
         if let Some(seat) = lanes.iter().find_map(|lane| self.tables.lane(*lane).writer) {
-            return self.wait(seat, Waiting { since, work: Work::GiveBack(id) });
+            return self.wait(seat, Waiting::new(since, Work::GiveBack(id)));
         }
         self.counters.given_back += 1;
         for lane in lanes {

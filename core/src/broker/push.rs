@@ -8,13 +8,17 @@ use smallvec::SmallVec;
 use super::ack::StoredMessages;
 use super::calls::Outcomes;
 use super::commit::{Change, Done, Seat};
+use super::loads::Need;
 use super::tables::{OPEN_WEIGHT_UNIT, PartitionIx, QueueIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{Push, PushGroup, RequestId};
 use crate::error::Rejection;
 use crate::limits::{MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES};
+use crate::log::{Question, half};
 use crate::message::{NewMessage, hash_of, transaction_text};
-use crate::name::{MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId, TransactionHash};
+use crate::name::{
+    MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId, TransactionHash, TransactionId,
+};
 use crate::options::{Labels, QueueOptions};
 use crate::record::{NewSegment, PartitionRecord, QueueRecord};
 use crate::reply::{PushOutcome, Reply};
@@ -31,8 +35,25 @@ pub struct PushPart {
     pub(super) twins: StoredMessages,
 }
 
-/// Messages of a partition that have to be read first, by offset.
-type Unread = (PartitionId, SmallVec<[u64; 4]>);
+/// What has to be read first.
+enum Missing {
+    /// Messages of a partition, by offset.
+    Messages(PartitionId, SmallVec<[u64; 4]>),
+    /// More of its log.
+    Log(Need),
+}
+
+/// Whether a stored message has a transaction id.
+enum Sameness {
+    /// It has; this is its own id.
+    Of(MessageId),
+    /// It has another one with the same hash.
+    Other,
+    /// It has to be read to tell.
+    Unread,
+    /// It is deleted, and its whole hash has to be read to tell.
+    Untold,
+}
 
 /// Whether a message with a pushed message's transaction id is stored already.
 pub enum Twin {
@@ -42,6 +63,8 @@ pub enum Twin {
     Of(MessageId),
     /// One with the same hash is, at this offset: its id has to be read, for a hash proves nothing.
     Read(u64),
+    /// More of the log has to be known to tell.
+    Log(Need),
 }
 
 impl Broker {
@@ -65,16 +88,20 @@ impl Broker {
     /// Decides a part: each item is stored, or is a duplicate of one that is (4.4).
     pub(super) fn run_push(&mut self, since: Moment, part: Box<PushPart>) {
         if let Some(seat) = self.push_blocked(part.tenant, &part.group.queue, &part.group.partition) {
-            return self.wait(seat, Waiting { since, work: Work::Push(part) });
+            return self.wait(seat, Waiting::new(since, Work::Push(part)));
         }
         let weight = part.group.items.iter().map(|(_, message)| message.weight()).sum();
         if self.commits.overflows(weight) {
             self.commits.close();
-            return self.backlog.push_front(Waiting { since, work: Work::Push(part) });
+            let facts = core::mem::take(&mut self.facts);
+            return self.backlog.push_front(Waiting { since, work: Work::Push(part), facts });
         }
         let stored = match self.stored_twins(&part) {
             Ok(stored) => stored,
-            Err((partition, offsets)) => return self.read_messages(since, Work::Push(part), partition, &offsets),
+            Err(Missing::Messages(partition, offsets)) => {
+                return self.read_messages(since, Work::Push(part), partition, &offsets);
+            }
+            Err(Missing::Log(need)) => return self.suspend(Waiting::new(since, Work::Push(part)), vec![need]),
         };
         let PushPart { call, tenant, group, .. } = *part;
         let partition = self.partition_for_push(tenant, &group.queue, &group.partition);
@@ -102,7 +129,7 @@ impl Broker {
     }
 
     /// For each item its twin among earlier pushes; or the offsets that have to be read to tell.
-    fn stored_twins(&self, part: &PushPart) -> Result<SmallVec<[Option<MessageId>; 16]>, Unread> {
+    fn stored_twins(&self, part: &PushPart) -> Result<SmallVec<[Option<MessageId>; 16]>, Missing> {
         let found = self
             .tables
             .find_queue(part.tenant, &part.group.queue)
@@ -118,9 +145,16 @@ impl Broker {
                     unread.push(offset);
                     None
                 }
+                // What is asked of the log is asked for all items at once.
+                Twin::Log(Need::Of(ix, question)) => {
+                    let ids = part.group.items.iter().filter_map(|(_, message)| message.transaction.as_ref());
+                    let question = Question::hashes(question.since, ids.map(|id| half(id.hash())));
+                    return Err(Missing::Log(Need::Of(ix, question)));
+                }
+                Twin::Log(need) => return Err(Missing::Log(need)),
             });
         }
-        if unread.is_empty() { Ok(twins) } else { Err((self.tables.partition(partition).id, unread)) }
+        if unread.is_empty() { Ok(twins) } else { Err(Missing::Messages(self.tables.partition(partition).id, unread)) }
     }
 
     /// The commit a push to this partition has to wait for.
@@ -185,56 +219,102 @@ impl Broker {
     }
 
     /// The oldest message in the queue's window that has this one's transaction id (4.4, layers 2 and 3). A hash finds
-    /// it; its id decides, for as long as its segment exists.
-    pub(super) fn stored_twin(&self, partition: PartitionIx, message: &NewMessage, read: &StoredMessages) -> Twin {
+    /// it; its id decides, for as long as its segment exists, and the whole hash after that.
+    pub(super) fn stored_twin(&self, ix: PartitionIx, message: &NewMessage, read: &StoredMessages) -> Twin {
         let Some(transaction) = &message.transaction else { return Twin::None };
-        let row = self.tables.partition(partition);
+        let row = self.tables.partition(ix);
         let options = &self.tables.queue(row.queue).record.options;
-        let mut unread: Option<u64> = None;
-        let offset = row.log.lowest(transaction.hash(), |offset| {
-            let created = row.log.created_of(offset);
-            if !created.is_some_and(|created| dedup::is_duplicate(options, created, self.now.store)) {
+        let Some(since) = dedup::forbids_since(options, self.now.store) else { return Twin::None };
+        let (view, hash) = (self.view(ix), half(transaction.hash()));
+        if !view.tells_hash(hash, since) {
+            return Twin::Log(Need::Of(ix, Question::hashes(since, [hash])));
+        }
+        let (mut unread, mut untold, mut twin) = (None, false, None);
+        view.lowest(hash, |offset, created| {
+            if created < since {
                 return false;
             }
-            match self.same_transaction(partition, offset, transaction.as_str(), read) {
-                Some(same) => same,
-                None => {
-                    unread = Some(unread.map_or(offset, |lowest| lowest.min(offset)));
+            match self.same_transaction(ix, offset, transaction, read) {
+                Sameness::Of(id) => {
+                    twin = Some(id);
+                    true
+                }
+                Sameness::Other => false,
+                Sameness::Unread => {
+                    unread = Some(unread.map_or(offset, |lowest: u64| lowest.min(offset)));
+                    false
+                }
+                Sameness::Untold => {
+                    untold = true;
                     false
                 }
             }
         });
-        match (unread, offset.and_then(|offset| row.log.id_of(offset))) {
+        match (unread, twin) {
+            _ if untold => Twin::Log(Need::Whole(ix, Question::hashes(since, [hash]))),
             (Some(offset), _) => Twin::Read(offset),
             (None, Some(id)) => Twin::Of(id),
             (None, None) => Twin::None,
         }
     }
 
-    /// Whether the message at `offset` has this very transaction id; none when it has to be read to tell. What retention
-    /// has deleted is known by its hash alone.
-    fn same_transaction(&self, partition: PartitionIx, offset: u64, text: &str, read: &StoredMessages) -> Option<bool> {
-        let row = self.tables.partition(partition);
-        let id = row.log.id_of(offset)?;
+    /// Whether the message at `offset` has this very transaction id.
+    fn same_transaction(
+        &self,
+        ix: PartitionIx,
+        offset: u64,
+        transaction: &TransactionId,
+        read: &StoredMessages,
+    ) -> Sameness {
+        let row = self.tables.partition(ix);
         if offset >= row.end {
-            return Some(self.commits.transaction_in_building(row.id, offset).is_none_or(|given| given == text));
+            return match self.commits.in_building(row.id, offset) {
+                Some((id, given)) if given.is_none_or(|given| given == transaction.as_str()) => Sameness::Of(id),
+                Some(_) | None => Sameness::Other,
+            };
         }
         if offset < row.log_start {
-            return Some(true);
+            // Retention has deleted it: what is left is its hash.
+            return self.same_hash(row.id, offset, transaction.hash());
         }
-        let (_, _, slice) = read.iter().find(|(partition, at, _)| (*partition, *at) == (row.id, offset))?;
-        let stored = slice.as_ref().and_then(|slice| slice.messages.first());
-        Some(stored.is_none_or(|message| transaction_text(message.transaction.as_ref(), id) == text))
+        let stored = read.iter().find(|(partition, at, _)| (*partition, *at) == (row.id, offset));
+        match stored {
+            None => Sameness::Unread,
+            Some((_, _, slice)) => match slice.as_ref().and_then(|slice| Some((slice.base, slice.messages.first()?))) {
+                Some((id, message)) if transaction_text(message.transaction.as_ref(), id) == transaction.as_str() => {
+                    Sameness::Of(id)
+                }
+                Some(_) => Sameness::Other,
+                // Retention was quicker.
+                None => self.same_hash(row.id, offset, transaction.hash()),
+            },
+        }
+    }
+
+    /// Whether a deleted message has this very hash, as the store kept it.
+    fn same_hash(&self, partition: PartitionId, offset: u64, hash: TransactionHash) -> Sameness {
+        match self.sketches(partition).find_map(|sketch| sketch.hit_at(offset)) {
+            Some(hit) if hit.hash == hash => Sameness::Of(hit.id),
+            Some(_) => Sameness::Other,
+            // It was looked for and is gone.
+            None if self.sketches(partition).any(|it| it.upto > offset && it.question.hashes.contains(&half(hash))) => {
+                Sameness::Other
+            }
+            None => Sameness::Untold,
+        }
     }
 
     /// The message from offset `first` on, in the commit being built, that has this one's transaction id (4.4, layer 1).
     fn twin_since(&self, partition: PartitionIx, first: u64, message: &NewMessage) -> Option<MessageId> {
         let transaction = message.transaction.as_ref()?;
         let row = self.tables.partition(partition);
-        let offset = row.log.lowest_in(first..row.log.next(), transaction.hash(), |offset| {
-            self.commits.transaction_in_building(row.id, offset).is_some_and(|id| id == transaction.as_str())
-        })?;
-        row.log.id_of(offset)
+        let mut twin = None;
+        row.log.lowest_in(first..row.log.next(), half(transaction.hash()), |offset, _| {
+            let found = self.commits.in_building(row.id, offset);
+            twin = found.filter(|(_, id)| *id == Some(transaction.as_str())).map(|(id, _)| id);
+            twin.is_some()
+        });
+        twin
     }
 
     /// Appends a message to the partition's open segment; opens one where there is none, or it is full.
@@ -253,7 +333,9 @@ impl Broker {
         segment.total += bytes;
         segment.messages.push(message);
         segment.hashes.push(hash);
-        let from = row.log.append(hash);
+        let opens = segment.messages.len() == 1;
+        let created = segment.created;
+        let from = row.log.append(created, hash, opens);
         draft.grow_append(partition, from, bytes);
         id
     }
@@ -271,7 +353,7 @@ impl Broker {
         {
             return open.base;
         }
-        let last = row.log.runs().last().map(|run| run.created);
+        let last = row.log.last();
         let created = start::commit_time(self.now.store, last, queue.registered);
         let base = ids::segment_base(created, &mut self.entropy);
         let total = match row.open_write.checked_sub(1).and_then(|at| draft.writes.get(at as usize)) {
@@ -307,7 +389,7 @@ impl Broker {
         row.open_write = draft.writes.len() as u32;
         row.open_weight = 0;
         row.writer = Some(seat);
-        row.log.open(created, base);
+        row.open_segments += 1;
         let queue = row.queue;
         self.note_time(queue, created);
     }

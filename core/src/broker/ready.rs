@@ -17,9 +17,10 @@ impl Broker {
         let standing = if row.writer.is_some() {
             Standing::Empty
         } else {
-            let partition = self.tables.partition(row.partition);
-            let options = &self.tables.queue(partition.queue).record.options;
-            visibility::standing(&row.cursor(), partition.durable(), options, self.window_rule(), self.now.store)
+            let options = &self.tables.queue(self.tables.partition(row.partition).queue).record.options;
+            let durable = self.durable(row.partition);
+            // A lane that needs more of its log than is in memory passes for ready; a pop that looks at it asks.
+            visibility::standing(&row.cursor(), durable, options, self.window_rule(), self.now.store)
         };
         match (before, standing) {
             (Place::Idle, Standing::Empty) => return,

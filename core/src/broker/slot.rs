@@ -12,15 +12,12 @@ use crate::error::Rejection;
 use crate::limits::{MAX_TRIM_SEGMENTS, OWNERSHIP, RENEW_INTERVAL, STORE_RETRY, TAKEOVER};
 use crate::log::Log;
 use crate::name::QueueId;
-use crate::record::{CursorRecord, SegmentHead, SubscriptionRecord};
+use crate::record::{CursorRecord, SubscriptionRecord};
 use crate::reply::Reply;
 use crate::store::{
-    CommitKey, CommitNo, Epoch, Fence, LoadPosition, LogRead, Record, SlotView, StoreReply, StoreRequest, Token,
+    CommitKey, CommitNo, Epoch, Fence, LoadPosition, Record, SlotView, StoreReply, StoreRequest, Token,
 };
 use crate::time::{Moment, Now, Timestamp};
-
-/// Logs asked for together.
-const LOGS_AT_ONCE: usize = 500;
 
 /// What the store was asked about the slot.
 pub enum Asked {
@@ -70,9 +67,6 @@ pub struct Ownership {
     dropped: Option<Token>,
     /// Another owner's epoch and counter, and since when they stand still.
     observed: Option<(Epoch, u64, Moment)>,
-    /// Logs still to be loaded, each with what has come of it.
-    logs: Vec<(LogRead, Vec<SegmentHead>)>,
-    reading_logs: bool,
     /// Queues by id, while loading.
     loading: BTreeMap<QueueId, QueueIx>,
 }
@@ -234,9 +228,7 @@ impl Broker {
             State::Vacant | State::Asking | State::Released => {}
             State::Loading(asked, position) => {
                 self.renew();
-                if !asked && self.ownership.reading_logs {
-                    self.load_logs();
-                } else if !asked {
+                if !asked {
                     self.load(position);
                 }
             }
@@ -342,8 +334,6 @@ impl Broker {
         self.ownership.trust(sent);
         self.ownership.observed = None;
         self.ownership.loading.clear();
-        self.ownership.logs.clear();
-        self.ownership.reading_logs = false;
         self.tables = Tables::default();
         self.timers.clear_lanes();
         self.commits.restart();
@@ -448,14 +438,15 @@ impl Broker {
         waiting.extend(self.barrier.take());
         waiting.extend(core::mem::take(&mut self.backlog));
         for request in self.requeue_parked() {
-            waiting.push(Waiting { since: now, work: Work::Pop(request) });
+            waiting.push(Waiting::new(now, Work::Pop(request)));
         }
+        waiting.extend(self.loads.abandon());
         if self.settings.sends_on {
             for waiting in waiting {
                 self.refuse(waiting.work, Rejection::NotOwner);
             }
         } else {
-            self.backlog = waiting.into_iter().map(|waiting| Waiting { since: now, ..waiting }).collect();
+            self.backlog = waiting.into_iter().map(|waiting| Waiting::new(now, waiting.work)).collect();
         }
         self.tables = Tables::default();
         self.timers.clear_lanes();
@@ -489,41 +480,14 @@ impl Broker {
                 }
                 match next {
                     Some(next) => self.load(Some(next)),
-                    None => self.load_logs(),
+                    None => self.loaded(),
                 }
-            }
-            StoreReply::Logs(pages) => {
-                let asked = self.ownership.logs.len().saturating_sub(LOGS_AT_ONCE);
-                let asked: Vec<_> = self.ownership.logs.drain(asked..).collect();
-                for ((mut read, mut heads), page) in asked.into_iter().zip(pages) {
-                    heads.extend(page.segments);
-                    if page.more {
-                        read.before = heads.last().map_or(0, |head| head.start);
-                        self.ownership.logs.push((read, heads));
-                    } else {
-                        heads.into_iter().rev().for_each(|head| self.absorb_segment(head));
-                    }
-                }
-                self.load_logs();
             }
             _ => {
                 self.ownership.state = State::Loading(false, position);
                 self.retry_later();
             }
         }
-    }
-
-    fn load_logs(&mut self) {
-        let from = self.ownership.logs.len().saturating_sub(LOGS_AT_ONCE);
-        let reads: Vec<_> = self.ownership.logs[from..].iter().map(|(read, _)| *read).collect();
-        if reads.is_empty() {
-            return self.loaded();
-        }
-        self.ownership.reading_logs = true;
-        if let State::Loading(asked, _) = &mut self.ownership.state {
-            *asked = true;
-        }
-        self.ask(StoreRequest::LoadLogs(reads), Pending::Slot(Asked::Load));
     }
 
     /// The store's own clock may have stepped back since the last owner wrote: store time goes on from there, at
@@ -549,11 +513,11 @@ impl Broker {
                 if let Some(queue) = self.ownership.loading.get(&record.queue).copied() {
                     self.note_time(queue, tail.last.unwrap_or(record.created));
                     self.note_time(queue, record.created);
-                    let (partition, before, since) = (record.id, u64::MAX, Timestamp::MIN);
-                    if tail.next > 0 {
-                        self.ownership.logs.push((LogRead { partition, before, since }, Vec::new()));
-                    }
-                    self.tables.add_partition(queue, record, None);
+                    let partition = self.tables.add_partition(queue, record, None);
+                    let row = self.tables.partition_mut(partition);
+                    row.log = Log::cold(tail.next, tail.last);
+                    (row.end, row.bytes) = (tail.next, tail.total);
+                    row.segments = if tail.next == 0 { Some(0) } else { None };
                 }
             }
             Record::Cursor(CursorRecord { partition, group, cursor }) => {
@@ -580,24 +544,6 @@ impl Broker {
         self.tables.group_mut(group).subscription = Some(alloc::boxed::Box::new(record));
     }
 
-    fn absorb_segment(&mut self, head: SegmentHead) {
-        let Some(partition) = self.tables.partition_by_id(head.partition) else { return };
-        let row = self.tables.partition_mut(partition);
-        if row.log.runs().is_empty() {
-            row.log = Log::starting_at(head.start);
-        }
-        row.log.open(head.created, head.base);
-        for hash in head.hashes {
-            row.log.append(hash);
-        }
-        row.end = row.log.next();
-        if head.start >= row.log_start {
-            row.bytes = head.total;
-        }
-        let queue = row.queue;
-        self.note_time(queue, head.created);
-    }
-
     /// All records are here: lanes that a subscription implies are made, and every lane is placed.
     fn loaded(&mut self) {
         for queue in core::mem::take(&mut self.ownership.loading).into_values() {
@@ -608,6 +554,7 @@ impl Broker {
             self.place_queue(queue);
         }
         self.ownership.state = State::Owned;
+        self.start_refreshing();
     }
 
     /// Removes rows of ended queues, a step at a time.
@@ -639,7 +586,8 @@ impl Broker {
             self.answer_parked(|| Reply::Refused(Rejection::NotOwner));
         }
         let quiet = self.commits.idle() && self.deliveries.is_empty() && self.backlog.is_empty();
-        let quiet = quiet && self.barrier.is_none() && self.pending.values().all(only_about_ownership);
+        let quiet =
+            quiet && self.loads.idle() && self.barrier.is_none() && self.pending.values().all(only_about_ownership);
         match self.ownership.state {
             State::Vacant if self.draining => self.ownership.state = State::Released,
             State::Owned | State::Loading(..) if quiet => self.release(),

@@ -14,7 +14,6 @@ use super::commit::Seat;
 use crate::log::Log;
 use crate::name::{DeadLetterId, GroupName, LeaseId, PartitionId, PartitionName, QueueName, TenantId, TransactionHash};
 use crate::record::{Cursor, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SubscriptionRecord};
-use crate::rules::visibility::Durable;
 use crate::time::Timestamp;
 
 macro_rules! number {
@@ -91,8 +90,12 @@ pub struct Partition {
     pub end: u64,
     /// Durable payload bytes.
     pub bytes: u64,
-    /// Segments, times, hashes.
+    /// Segments, times, hashes, as far as they are in memory.
     pub log: Log,
+    /// Durable segments, where that is known: it is not after a load.
+    pub segments: Option<u32>,
+    /// Segments that an open commit appends.
+    pub open_segments: u32,
     /// The commit that appends to it.
     pub writer: Option<Seat>,
     /// Whether that commit creates it.
@@ -101,13 +104,6 @@ pub struct Partition {
     pub open_write: u32,
     /// What that segment weighs, in units of `OPEN_WEIGHT_UNIT`; full at the greatest number.
     pub open_weight: u16,
-}
-
-impl Partition {
-    /// What visibility asks about.
-    pub fn durable(&self) -> Durable<'_> {
-        Durable { log: &self.log, start: self.log_start, end: self.end }
-    }
 }
 
 /// One group on one queue.
@@ -126,6 +122,8 @@ pub struct Group {
     pub busy: u32,
     /// Lanes it has.
     pub lanes: u32,
+    /// Lanes whose implied start is not found yet.
+    pub unresolved: u32,
     /// Parked pops that take from any partition, first in first.
     pub waiters: BTreeSet<u64>,
     /// Parked pops of one partition.
@@ -150,6 +148,8 @@ pub struct Lane {
     pub writer: Option<Seat>,
     /// Whether the cursor is stored; else it is implied by the group's subscription.
     pub stored: bool,
+    /// Whether its start is implied and not found yet: it is the next offset or a later one.
+    pub unresolved: bool,
     retries: u32,
     /// What `place_key` means: a `Place` with its tag apart from its number takes eight bytes less.
     place_kind: PlaceKind,
@@ -326,6 +326,11 @@ impl Tables {
         core::iter::successors(self.partition(partition).first_lane, |&lane| self.lane(lane).sibling)
     }
 
+    /// A partition's row, if there still is one.
+    pub fn find_partition_row(&mut self, ix: PartitionIx) -> Option<&mut Partition> {
+        self.partitions.get_mut(ix.key())
+    }
+
     /// A group's row, if there still is one.
     pub fn find_group(&self, ix: GroupIx) -> Option<&Group> {
         self.groups.get(ix.key())
@@ -366,6 +371,8 @@ impl Tables {
             end: 0,
             bytes: 0,
             log: Log::default(),
+            segments: Some(0),
+            open_segments: 0,
             writer,
             fresh: writer.is_some(),
             open_write: 0,
@@ -392,6 +399,7 @@ impl Tables {
             ready: BTreeMap::new(),
             busy: 0,
             lanes: 0,
+            unresolved: 0,
             waiters: BTreeSet::new(),
             partition_waiters: BTreeMap::new(),
         }));
@@ -408,6 +416,7 @@ impl Tables {
             sibling,
             writer: None,
             stored,
+            unresolved: false,
             retries: 0,
             place_kind: PlaceKind::Idle,
             place_key: 0,
@@ -433,7 +442,21 @@ impl Tables {
                 self.leases.entry(id).or_default().push(lane);
             }
         }
-        self.lane_mut(lane).set(cursor);
+        let row = self.lane_mut(lane);
+        row.set(cursor);
+        if core::mem::take(&mut row.unresolved) {
+            let group = row.group;
+            self.group_mut(group).unresolved -= 1;
+        }
+    }
+
+    /// Notes that a lane starts at its next offset or at a later one that is not found yet.
+    pub fn set_unresolved(&mut self, lane: LaneIx) {
+        let row = self.lane_mut(lane);
+        if !core::mem::replace(&mut row.unresolved, true) {
+            let group = row.group;
+            self.group_mut(group).unresolved += 1;
+        }
     }
 
     fn forget_lease(&mut self, lane: LaneIx, id: LeaseId) {
@@ -571,4 +594,4 @@ impl Tables {
 }
 
 /// A million of these have to fit.
-const _: () = assert!(size_of::<Partition>() <= 168 && size_of::<Lane>() <= 56);
+const _: () = assert!(size_of::<Partition>() <= 144 && size_of::<Lane>() <= 56);

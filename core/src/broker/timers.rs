@@ -16,6 +16,10 @@ pub enum Alarm {
     Hold(u64),
     /// The messages of a pop that committed on delivery are asked for again.
     Read(u64),
+    /// A request for logs that failed is made again.
+    Logs(u64),
+    /// The queues' records are looked at.
+    Refresh(u64),
     /// A commit's callers have waited long enough for its outcome.
     Overdue(CommitNo),
 }
@@ -91,6 +95,8 @@ impl Broker {
                 Alarm::Wait(seq) => self.wait_over(seq),
                 Alarm::Hold(seq) => self.hold_over(seq),
                 Alarm::Read(delivery) => self.read_delivery(delivery),
+                Alarm::Refresh(number) => self.refresh(number),
+                Alarm::Logs(number) => self.retry_logs(number),
                 Alarm::Overdue(number) => self.commit_overdue(number),
             }
         }

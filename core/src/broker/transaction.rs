@@ -2,17 +2,21 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::ack::StoredMessages;
 use super::commit::{Change, Count, Done, Seat};
+use super::loads::{Need, Needs};
 use super::push::Twin;
 use super::tables::{LaneIx, PartitionIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{AckItem, LeaseProof, Operation, RequestId, Transaction};
+use crate::log::{Question, half};
 use crate::name::{GroupName, MessageId, PartitionId, PartitionName, QueueName, TenantId, TransactionHash};
 use crate::reply::{AckError, OperationOutcome, Reply, RolledBack};
-use crate::rules::settle::Decision;
+use crate::rules::dedup;
+use crate::rules::settle::{self, Decision};
 use crate::time::Moment;
 
 /// A transaction and what was read for it.
@@ -21,6 +25,14 @@ pub struct TransactionWork {
     tenant: TenantId,
     transaction: Transaction,
     pub(super) read: StoredMessages,
+}
+
+/// What has to be read first.
+enum Missing {
+    /// A message.
+    Message(PartitionId, u64),
+    /// More of a log.
+    Log(Need),
 }
 
 /// The acks of one partition and group.
@@ -44,13 +56,21 @@ impl Broker {
     /// Decides everything first and touches nothing; only when nothing stands against it is it carried out.
     pub(super) fn run_transaction(&mut self, since: Moment, work: Box<TransactionWork>) {
         if let Some(seat) = self.transaction_blocked(&work) {
-            return self.wait(seat, Waiting { since, work: Work::Transaction(work) });
+            return self.wait(seat, Waiting::new(since, Work::Transaction(work)));
+        }
+        let needs = self.transaction_needs(&work);
+        if !needs.is_empty() {
+            return self.suspend(Waiting::new(since, Work::Transaction(work)), needs);
         }
         let (groups, unread) = match self.decide_acks(&work).and_then(|groups| {
             self.check_required_leases(&work.transaction.required_leases, &groups)?;
             Ok((groups, self.check_pushes(&work)?))
         }) {
-            Ok(decided) => decided,
+            Ok((_, Some(Missing::Log(need)))) => {
+                return self.suspend(Waiting::new(since, Work::Transaction(work)), vec![need]);
+            }
+            Ok((groups, Some(Missing::Message(partition, offset)))) => (groups, Some((partition, offset))),
+            Ok((groups, None)) => (groups, None),
             Err(rolled_back) => {
                 self.counters.transactions_rolled_back += 1;
                 return self.reply(work.request, Reply::Transacted(Err(rolled_back)));
@@ -124,6 +144,41 @@ impl Broker {
         })
     }
 
+    /// What its pushes and acks have to know of logs, of all partitions at once.
+    fn transaction_needs(&self, work: &TransactionWork) -> Needs {
+        let mut asked: BTreeMap<(PartitionIx, bool), Vec<u64>> = BTreeMap::new();
+        for operation in &work.transaction.operations {
+            let (partition, transaction, ack) = match operation {
+                Operation::Push { queue, partition, message } => {
+                    let queue = self.tables.find_queue(work.tenant, queue);
+                    let partition = queue.and_then(|queue| self.tables.find_partition(queue, partition));
+                    (partition, message.transaction.as_ref(), false)
+                }
+                Operation::Ack { item, .. } => {
+                    let partition = self.tables.partition_by_id(item.partition);
+                    let own = partition.filter(|partition| self.tables.tenant_of(*partition) == work.tenant);
+                    (own, item.transaction.as_ref(), true)
+                }
+            };
+            if let (Some(partition), Some(transaction)) = (partition, transaction) {
+                asked.entry((partition, ack)).or_default().push(half(transaction.hash()));
+            }
+        }
+        let mut needs = Needs::new();
+        for ((partition, ack), hashes) in asked {
+            let options = &self.tables.queue(self.tables.partition(partition).queue).record.options;
+            let since = match ack {
+                true => Some(dedup::resolves_since(options, self.now.store)),
+                false => dedup::forbids_since(options, self.now.store),
+            };
+            let view = self.view(partition);
+            if let Some(since) = since.filter(|since| !hashes.iter().all(|hash| view.tells_hash(*hash, *since))) {
+                needs.push(Need::Of(partition, Question::hashes(since, hashes)));
+            }
+        }
+        needs
+    }
+
     /// One decision per (partition, group). What an ack would only report as an error rolls back here, but for ids that
     /// are merely stale (10.2).
     fn decide_acks(&self, work: &TransactionWork) -> Result<Vec<AckGroup>, RolledBack> {
@@ -157,7 +212,10 @@ impl Broker {
                 None => LeaseProof::None,
             };
             let refs: Vec<&AckItem> = items.iter().map(|(_, item)| *item).collect();
-            let decision = self.decide_ack(lane, &refs, proof);
+            // What it needs of logs was seen to (`transaction_needs`).
+            let decision = self.decide_ack(lane, &refs, proof).unwrap_or_else(|_| {
+                settle::refuse(&self.tables.lane(lane).cursor(), refs.len(), AckError::StoreUnavailable)
+            });
             if decision.unknown {
                 return Err(RolledBack::UnknownTransaction);
             }
@@ -197,7 +255,7 @@ impl Broker {
 
     /// A pushed id that is already stored rolls everything back; one repeated inside the transaction does not. Answers
     /// a message that has to be read to tell.
-    fn check_pushes(&self, work: &TransactionWork) -> Result<Option<(PartitionId, u64)>, RolledBack> {
+    fn check_pushes(&self, work: &TransactionWork) -> Result<Option<Missing>, RolledBack> {
         for operation in &work.transaction.operations {
             let Operation::Push { queue, partition, message } = operation else { continue };
             let found = self
@@ -210,7 +268,8 @@ impl Broker {
                 Twin::Of(_) => {
                     return Err(RolledBack::Duplicate { queue: queue.clone(), partition: partition.clone() });
                 }
-                Twin::Read(offset) => return Ok(Some((self.tables.partition(ix).id, offset))),
+                Twin::Read(offset) => return Ok(Some(Missing::Message(self.tables.partition(ix).id, offset))),
+                Twin::Log(need) => return Ok(Some(Missing::Log(need))),
             }
         }
         Ok(None)

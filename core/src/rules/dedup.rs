@@ -7,8 +7,13 @@ use crate::time::{Span, Timestamp};
 /// Whether an id stored at `created` still forbids itself: it does while created ≥ now − window; a window of 0 never
 /// does (OPT-24).
 pub fn is_duplicate(options: &QueueOptions, created: Timestamp, now: Timestamp) -> bool {
+    forbids_since(options, now).is_some_and(|since| created >= since)
+}
+
+/// The commit time from which on an id forbids itself; none while deduplication is off.
+pub fn forbids_since(options: &QueueOptions, now: Timestamp) -> Option<Timestamp> {
     let window = Span::from_secs(options.dedup_window_seconds);
-    window.is_positive() && created >= now.minus(window)
+    window.is_positive().then(|| now.minus(window))
 }
 
 /// The commit time from which on a hash still resolves acks (OPT-26).
@@ -17,6 +22,13 @@ pub fn resolves_since(options: &QueueOptions, now: Timestamp) -> Timestamp {
         .max(Span::from_secs(options.completed_retention_seconds))
         .max(MIN_HASH_AGE);
     now.minus(kept)
+}
+
+/// The commit time before which nothing of a log is asked for as a rule: no id forbids itself, no ack is resolved, no
+/// delay or window holds.
+pub fn needed_since(options: &QueueOptions, now: Timestamp) -> Timestamp {
+    let delay = Span::from_secs(options.delayed_processing.max(options.window_buffer));
+    resolves_since(options, now).min(now.minus(delay))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use compact_str::CompactString;
 
 use crate::command::{AckItem, AckStatus, LeaseProof};
+use crate::log::{Question, half};
+use crate::name::TransactionHash;
 use crate::options::QueueOptions;
 use crate::record::Cursor;
 use crate::reply::{AckError, AckOutcome};
@@ -33,6 +35,8 @@ pub struct Decision {
 pub struct Exhausted {
     /// Its offset.
     pub offset: u64,
+    /// Its hash, as the ack gave it.
+    pub hash: TransactionHash,
     /// Failed acks charged before this one.
     pub retries: u32,
     /// Why (8.8).
@@ -52,7 +56,7 @@ enum Place {
     Unknown,
 }
 
-/// Decides the items of one (partition, lease) group at `now`.
+/// Decides the items of one (partition, lease) group at `now`; or asks what has to be known of the log first.
 ///
 /// The lowest item that is not completed bounds its call: what lies above it does not count. Everything below the
 /// highest completed item is completed with it.
@@ -64,11 +68,20 @@ pub fn decide(
     options: &QueueOptions,
     require_lease: bool,
     now: Timestamp,
-) -> Decision {
+) -> Result<Decision, Question> {
     if let Some(error) = refusal(cursor, proof, require_lease, now) {
-        return refuse(cursor, items.len(), error);
+        return Ok(refuse(cursor, items.len(), error));
     }
-    let places: Vec<Place> = items.iter().map(|item| place(item, cursor, partition, options, now)).collect();
+    let mut places: Vec<Place> = Vec::with_capacity(items.len());
+    for item in items {
+        match place(item, cursor, partition, options, now) {
+            Some(place) => places.push(place),
+            None => {
+                let hashes = items.iter().filter_map(|item| Some(half(item.transaction.as_ref()?.hash())));
+                return Err(Question::hashes(dedup::resolves_since(options, now), hashes));
+            }
+        }
+    }
     let inside = |at: usize| match places[at] {
         Place::Inside(offset) => Some(offset),
         Place::Below | Place::Above | Place::Unknown => None,
@@ -115,7 +128,10 @@ pub fn decide(
                 Verdict::Redeliver { retries } => after.retries = retries,
                 Verdict::DeadLetter => {
                     let error = reason(items, &places, offset);
-                    dead_letter = Some(Exhausted { offset, retries: cursor.retries, error });
+                    let named = items.iter().zip(&places).find(|(_, place)| **place == Place::Inside(offset));
+                    let hash = named.and_then(|(item, _)| Some(item.transaction.as_ref()?.hash()));
+                    let hash = hash.unwrap_or(TransactionHash(0));
+                    dead_letter = Some(Exhausted { offset, hash, retries: cursor.retries, error });
                 }
                 Verdict::Drop => dropped = true,
             }
@@ -145,7 +161,7 @@ pub fn decide(
         })
         .collect();
     let unknown = places.contains(&Place::Unknown);
-    Decision { cursor: after, outcomes, unknown, dead_letter, dropped }
+    Ok(Decision { cursor: after, outcomes, unknown, dead_letter, dropped })
 }
 
 /// A decision that changes nothing and refuses every item.
@@ -172,29 +188,42 @@ fn refusal(cursor: &Cursor, proof: LeaseProof, require_lease: bool, now: Timesta
 }
 
 /// What an id stands for, by the stored hashes alone: the lowest occurrence inside the batch, else one below the cursor.
-fn place(item: &AckItem, cursor: &Cursor, partition: Durable<'_>, options: &QueueOptions, now: Timestamp) -> Place {
-    let Some(transaction) = &item.transaction else { return Place::Unknown };
+/// None where too little is known of the log.
+fn place(
+    item: &AckItem,
+    cursor: &Cursor,
+    partition: Durable<'_>,
+    options: &QueueOptions,
+    now: Timestamp,
+) -> Option<Place> {
+    let Some(transaction) = &item.transaction else { return Some(Place::Unknown) };
+    let hash = half(transaction.hash());
     let kept_since = dedup::resolves_since(options, now);
     let end = cursor.lease.map_or(partition.end, |lease| lease.end);
     // What is acked was delivered, most often: the batch that is out is looked through first.
-    let kept = |offset| partition.log.created_of(offset).is_some_and(|created| created >= kept_since);
     let batch = cursor.next..end.min(partition.end);
-    if let Some(offset) = partition.log.lowest_in(batch, transaction.hash(), kept) {
-        return Place::Inside(offset);
+    let known = partition.log.tells_hash(hash, kept_since);
+    if (known || partition.log.first() <= batch.start)
+        && let Some(offset) = partition.log.lowest_in(batch, hash, |_, created| created >= kept_since)
+    {
+        return Some(Place::Inside(offset));
+    }
+    if !known {
+        return None;
     }
     let (mut below, mut above) = (false, false);
-    partition.log.lowest(transaction.hash(), |offset| {
-        if kept(offset) && offset < partition.end {
+    partition.log.lowest(hash, |offset, created| {
+        if created >= kept_since && offset < partition.end {
             below |= offset < cursor.next;
             above |= offset >= end;
         }
         false
     });
-    match (below, above) {
+    Some(match (below, above) {
         (true, _) => Place::Below,
         (false, true) => Place::Above,
         (false, false) => Place::Unknown,
-    }
+    })
 }
 
 /// At one offset the graver status counts.

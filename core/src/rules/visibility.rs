@@ -1,6 +1,6 @@
 //! When a partition has something to give to a group: leases, delay and debounce in one place.
 
-use crate::log::Log;
+use crate::log::{LogView, Question};
 use crate::options::QueueOptions;
 use crate::record::Cursor;
 use crate::time::{Span, Timestamp};
@@ -28,8 +28,8 @@ pub enum Standing {
 /// The durable part of a partition, as far as visibility asks.
 #[derive(Clone, Copy)]
 pub struct Durable<'a> {
-    /// Segments and their commit times.
-    pub log: &'a Log,
+    /// What is known of hashes and commit times.
+    pub log: LogView<'a>,
     /// First retained offset.
     pub start: u64,
     /// One past the last durable message.
@@ -39,7 +39,8 @@ pub struct Durable<'a> {
 /// Where a group stands on a partition at `now`.
 ///
 /// A live lease hides its partition from the group (OPT-4) and nothing runs when it expires (OPT-5). `delayedProcessing`
-/// and `windowBuffer` follow from what is stored alone, so a restart, a nack or an expiry changes neither.
+/// and `windowBuffer` follow from what is stored alone, so a restart, a nack or an expiry changes neither. While too little
+/// is known of the log (`unknown`), nothing but a lease holds messages back.
 pub fn standing(
     cursor: &Cursor,
     partition: Durable<'_>,
@@ -52,8 +53,48 @@ pub fn standing(
         return Standing::Empty;
     }
     let leased = cursor.lease.filter(|lease| lease.lives(now)).map(|lease| lease.expires);
-    let due = leased.unwrap_or(Timestamp::MIN).max(gathered(first, partition, options, rule));
+    let gathered = match unknown(cursor, partition, options, rule, 1, now) {
+        None => gathered(first, partition, options, rule),
+        Some(_) => Timestamp::MIN,
+    };
+    let due = leased.unwrap_or(Timestamp::MIN).max(gathered);
     if due <= now { Standing::Ready } else { Standing::DueAt(due) }
+}
+
+/// The time from which on commit times matter: what is older is let go by delay and window; none where none matters.
+fn matters_since(
+    first: u64,
+    partition: Durable<'_>,
+    options: &QueueOptions,
+    rule: WindowRule,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let delay = Span::from_secs(options.delayed_processing);
+    let window = Span::from_secs(options.window_buffer);
+    // Without the hot list the last message's time decides, which is always known.
+    let by_first = rule.hot_list && window.is_positive();
+    let early = by_first && !delay.is_positive() && partition.end - first >= rule.batch;
+    let longest = delay.max(if by_first { window } else { Span::ZERO });
+    (longest.is_positive() && !early).then(|| now.minus(longest).next())
+}
+
+/// What has to be known of the log before it can be said how the partition stands and what `budget` messages a pop may
+/// take. Until then it passes for ready.
+pub fn unknown(
+    cursor: &Cursor,
+    partition: Durable<'_>,
+    options: &QueueOptions,
+    rule: WindowRule,
+    budget: u64,
+    now: Timestamp,
+) -> Option<Question> {
+    let first = cursor.next.max(partition.start);
+    if first >= partition.end {
+        return None;
+    }
+    let since = matters_since(first, partition, options, rule, now)?;
+    let to = first.saturating_add(budget).saturating_add(1).min(partition.end);
+    (!partition.log.tells_times(first..to, since)).then(|| Question::times(since, first, to))
 }
 
 /// When delay and window let go of the messages from `first` on.
@@ -63,13 +104,14 @@ fn gathered(first: u64, partition: Durable<'_>, options: &QueueOptions, rule: Wi
     if !delay.is_positive() && !window.is_positive() {
         return Timestamp::MIN;
     }
+    // What is not known is older than all that matters, or is asked about before anything is taken (`unknown`).
     let created = |offset| partition.log.created_of(offset).unwrap_or(Timestamp::MIN);
     let delayed = created(first).plus(delay);
     if !window.is_positive() {
         return delayed;
     }
     if !rule.hot_list {
-        return delayed.max(created(partition.end - 1).plus(window));
+        return delayed.max(partition.log.last_below(partition.end).unwrap_or(Timestamp::MIN).plus(window));
     }
     if !delay.is_positive() && partition.end - first >= rule.batch {
         return Timestamp::MIN;
@@ -87,6 +129,6 @@ pub fn deliverable(
 ) -> (u64, u64) {
     let first = cursor.next.max(partition.start);
     let delay = Span::from_secs(options.delayed_processing);
-    let due = if delay.is_positive() { partition.log.end_at(now.minus(delay)) } else { partition.end };
-    (first, due.min(partition.end).min(first.saturating_add(budget)).max(first))
+    let end = partition.end.min(first.saturating_add(budget)).max(first);
+    (first, if delay.is_positive() { partition.log.end_at(first..end, now.minus(delay)) } else { end })
 }

@@ -34,6 +34,8 @@ pub struct Setup {
     pub window_batch: u64,
     pub new_by_default: bool,
     pub require_lease: bool,
+    /// Bytes that logs may take in memory; none for plenty.
+    pub budget: Option<u16>,
 }
 
 /// One of two tenants; nearly everything happens in the first.
@@ -308,6 +310,11 @@ fn setups() -> impl Strategy<Value = Setup> {
             window_batch,
             new_by_default,
             require_lease,
+            budget: match seed % 6 {
+                0..3 => None,
+                3 => Some(0),
+                _ => Some(200 + (seed / 6 % 1_800) as u16),
+            },
         },
     )
 }

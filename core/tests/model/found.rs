@@ -59,7 +59,8 @@ const PLAIN: Knobs = Knobs {
 
 /// What was wrong, and the script that showed it.
 pub fn found() -> Vec<(&'static str, Script)> {
-    let setup = Setup { seed: 0, hot_list: true, window_batch: 3, new_by_default: false, require_lease: false };
+    let setup =
+        Setup { seed: 0, hot_list: true, window_batch: 3, new_by_default: false, require_lease: false, budget: None };
     let scripts = vec![
         (
             "a changed subscription moved the start of queue mode",

@@ -9,7 +9,7 @@ use tidegate_core::message::NewMessage;
 use tidegate_core::name::*;
 use tidegate_core::reply::*;
 use tidegate_core::settings::Settings;
-use tidegate_core::store::{Slot, StoreReply, StoreRequest, Token};
+use tidegate_core::store::{Fence, Slot, StoreReply, StoreRequest, Token};
 use tidegate_core::testkit::faulty::Faulty;
 use tidegate_core::time::*;
 use tidegate_store_memory::MemoryStore;
@@ -19,6 +19,11 @@ pub struct World {
     pub store: Faulty<MemoryStore>,
     pub now: Now,
     pub replies: Vec<(RequestId, Reply)>,
+    /// Logs of which a page was asked for.
+    pub logs_asked: usize,
+    /// The owner's fence, as it was last used.
+    pub fence: Option<Fence>,
+    settings: Settings,
     last: u64,
 }
 
@@ -29,11 +34,21 @@ impl World {
 
     pub fn with(settings: Settings) -> Self {
         let now = Now { monotonic: Moment::from_micros(1), store: Timestamp::from_micros(1_700_000_000_000_000) };
-        let broker = Broker::new(settings, [7; 32]);
+        let broker = Broker::new(settings.clone(), [7; 32]);
         let store = Faulty::new(MemoryStore::default()).remembering(4);
-        let mut world = World { broker, store, now, replies: Vec::new(), last: 0 };
+        let (replies, logs_asked, fence, last) = (Vec::new(), 0, None, 0);
+        let mut world = World { broker, store, now, replies, logs_asked, fence, settings, last };
         world.pump();
         world
+    }
+
+    /// The broker dies with everything it knows; another one takes the slot once its silence is long enough.
+    pub fn restart(&mut self) {
+        self.store.abandon();
+        self.broker = Broker::new(self.settings.clone(), [8; 32]);
+        self.pump();
+        self.advance(Span::from_secs(5));
+        self.logs_asked = 0;
     }
 
     /// Lets time pass, and everything happen on its way at its own time.
@@ -63,7 +78,14 @@ impl World {
                 quiet = false;
                 match output {
                     Output::Reply(id, reply) => self.replies.push((id, reply)),
-                    Output::Store(call, request) => self.store.submit(self.now.store, call, request),
+                    Output::Store(call, request) => {
+                        match &request {
+                            StoreRequest::LoadLogs(reads) => self.logs_asked += reads.len(),
+                            StoreRequest::Renew { fence, .. } => self.fence = Some(*fence),
+                            _ => {}
+                        }
+                        self.store.submit(self.now.store, call, request);
+                    }
                 }
             }
             while let Some(answer) = self.store.poll(self.now.store) {

@@ -2,6 +2,7 @@
 
 mod api;
 mod client;
+mod postgres;
 mod store;
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::broker::Broker;
+use tidegate_core::record::QueueRecord;
 use tidegate_core::settings::Settings;
+use tidegate_core::store::{Commit, CommitNo, StoreReply, StoreRequest, Write};
 use tidegate_core::time::Timestamp;
 use tidegate_driver::{Clock, Handle};
 use tidegate_transport_http::{HttpSettings, Service};
@@ -115,6 +118,23 @@ impl World {
         let service = Service::new(handle.clone(), HttpSettings::default());
         let running = Running { settings, handle, task, service, shutdown: CancellationToken::new() };
         *self.inner.running.lock().unwrap() = Some(running);
+    }
+
+    /// Changes a queue's record in the store, as its own function would, without the owner's knowledge.
+    pub fn change_in_store(&self, queue: &str, change: impl FnOnce(&mut QueueRecord)) {
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        let now = self.inner.clock.wall();
+        let fence = self.inner.faults.fence();
+        let list = StoreRequest::LoadQueues { slot: fence.slot, after: None };
+        let StoreReply::Queues { queues, .. } = store(now, list) else { panic!("no queues") };
+        let mut record = queues.into_iter().find(|it| it.name.as_str() == queue).expect("the queue");
+        record.revision += 1;
+        change(&mut record);
+        // A number that the owner will not come to.
+        let number = CommitNo((1 << 40) + now.as_micros().unsigned_abs() % (1 << 40));
+        let writes = vec![Write::Queue(Box::new(record))];
+        let commit = Commit { fence, number, time: now, acknowledged: [None, None], writes };
+        assert_eq!(store(now, StoreRequest::Commit(commit)), StoreReply::Committed);
     }
 
     /// Tells the broker to shut down and goes on at once; the world cannot be used for new connections afterwards.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::error::{StoreError, StoreErrorKind};
-use tidegate_core::store::{StoreReply, StoreRequest};
+use tidegate_core::store::{Fence, StoreReply, StoreRequest};
 use tidegate_core::time::{Span, Timestamp};
 use tidegate_driver::{Answer, Clock, Store};
 use tidegate_store_memory::MemoryStore;
@@ -14,6 +14,8 @@ use tidegate_store_memory::MemoryStore;
 pub enum Backend {
     /// `tidegate-store-memory`.
     Memory,
+    /// `tidegate-store-postgres`.
+    Postgres,
 }
 
 /// A store that outlives its brokers.
@@ -25,6 +27,10 @@ impl Backend {
             Backend::Memory => {
                 let mut memory = MemoryStore::new();
                 Arc::new(Mutex::new(move |now, request| memory.call(now, request)))
+            }
+            Backend::Postgres => {
+                let mut postgres = super::postgres::open();
+                Arc::new(Mutex::new(move |_now, request| postgres(request)))
             }
         }
     }
@@ -47,6 +53,8 @@ pub struct Faults {
     clock_step: AtomicI64,
     /// Requests that are not about ownership.
     calls: AtomicU64,
+    /// The owner's fence, as it was last renewed.
+    fence: Mutex<Option<Fence>>,
 }
 
 impl Faults {
@@ -78,6 +86,11 @@ impl Faults {
     /// Sets the clock of the host that keeps the store's time.
     pub fn step_clock_secs(&self, secs: i64) {
         self.clock_step.fetch_add(secs * 1_000_000, Relaxed);
+    }
+
+    /// The fence under which the owner writes.
+    pub(super) fn fence(&self) -> Fence {
+        self.fence.lock().unwrap().expect("the owner has renewed its slot")
     }
 
     /// Requests so far that were not about ownership.
@@ -131,6 +144,9 @@ impl Store for Port {
         );
         if !ownership {
             self.faults.calls.fetch_add(1, Relaxed);
+        }
+        if let StoreRequest::Renew { fence, .. } = &request {
+            *self.faults.fence.lock().unwrap() = Some(*fence);
         }
         let (time, reply) = (self.time(), self.answer(request));
         match self.faults.latency.load(Relaxed) {

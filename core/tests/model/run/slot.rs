@@ -37,6 +37,7 @@ pub(super) fn broker(setup: Setup, nth: u64) -> Broker {
         window_batch: setup.window_batch,
         default_start: if setup.new_by_default { StartFrom::New } else { StartFrom::All },
         require_lease: setup.require_lease,
+        dedup_cache_bytes: setup.budget.map_or(Settings::default().dedup_cache_bytes, u64::from),
         ..Settings::default()
     };
     Broker::new(settings, entropy)

@@ -49,8 +49,8 @@ impl Model {
             times.len() as u64
         };
         let least: u64 = queue.partitions.iter().map(times).sum();
-        if is.segments < least || is.segments > counts.total {
-            return Err(format!("{} segments of {}, at least {least} are needed", is.segments, queue.name));
+        if is.segments.is_some_and(|count| count < least || count > counts.total) {
+            return Err(format!("{:?} segments of {}, at least {least} are needed", is.segments, queue.name));
         }
         let must = QueueSummary {
             id: is.id,
