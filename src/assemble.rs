@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tidegate_core::broker::Broker;
-use tidegate_core::fleet::slot_of;
+use tidegate_core::fleet::{Member, SLOTS, slot_of};
 use tidegate_core::name::TenantId;
-use tidegate_driver::{Clock, Handle, Immediate};
+use tidegate_core::settings::Settings as CoreSettings;
+use tidegate_core::store::Slot;
+use tidegate_driver::{Clock, Immediate, JoinError, Joined, Slots, join, spawn_slots};
 use tidegate_store_memory::MemoryStore;
-use tidegate_store_postgres::PgStore;
-use tidegate_transport_http::{HttpSettings, Service};
+use tidegate_store_postgres::{PgMembership, PgSettings, PgStore};
+use tidegate_transport_http::{HttpSettings, Peers, Service};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -22,10 +24,12 @@ use crate::system;
 pub struct Running {
     /// Where it listens; the port is the real one.
     pub address: SocketAddr,
-    /// The way to the broker.
-    pub handle: Handle,
-    /// The broker's task.
-    pub broker: JoinHandle<()>,
+    /// The way to the brokers, one a slot.
+    pub slots: Slots,
+    /// The brokers' tasks.
+    pub brokers: JoinHandle<()>,
+    /// The heartbeat, where other processes may use the same store.
+    pub joined: Option<Joined>,
     /// The accept loop and its connections.
     pub http: JoinHandle<()>,
     /// Stops the accept loop.
@@ -43,26 +47,73 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
         listen(settings.listen.as_str()).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr().context("cannot tell the port that is listened on")?;
 
-    let entropy = || system::entropy().context("cannot read random bytes from /dev/urandom");
-    let broker = Broker::new(broker_settings(settings), entropy()?);
-    let clock = Clock::starting_at(system::wall());
-    let (handle, broker) = match &settings.store {
+    let clock = Clock::reading(system::monotonic, system::wall());
+    let mint = system::minting(entropy()?);
+    let stop = CancellationToken::new();
+    let serve = |slots: &Slots| -> anyhow::Result<JoinHandle<()>> {
+        let service = Service::new(slots.clone(), http_settings(settings, entropy()?));
+        Ok(tokio::spawn(tidegate_transport_http::serve(listener, service, stop.clone())))
+    };
+    let (slots, brokers, http, joined) = match &settings.store {
         Store::Memory => {
-            let mut store = MemoryStore::new();
-            let store = Immediate::new(clock, move |now, request| store.call(now, request));
-            tidegate_driver::spawn(broker, store, clock)
+            let seeds = seeds()?;
+            let (slots, brokers) = spawn_slots(false, clock, |slot| {
+                // Slots share nothing, so each has a store of its own.
+                let mut store = MemoryStore::new();
+                let store = Immediate::new(clock, move |now, request| store.call(now, request));
+                (Broker::new(broker_settings(settings, slot), seeds[usize::from(slot.0)]), store)
+            });
+            let http = serve(&slots)?;
+            (slots, brokers, http, None)
         }
-        Store::Postgres(Postgres(settings)) => {
-            let store = PgStore::open(settings.clone(), slot_of(TenantId::DEFAULT)).await?;
-            tidegate_driver::spawn(broker, store, clock)
+        Store::Postgres(Postgres(postgres)) => {
+            let incarnation = mint();
+            let postgres = PgSettings { incarnation, ..postgres.clone() };
+            let store = PgStore::open(postgres, slot_of(TenantId::DEFAULT)).await?;
+            let me = member(settings, address, incarnation);
+            let seeds = seeds()?;
+            let (slots, brokers) = spawn_slots(true, clock, |slot| {
+                let owner = me.incarnation.clone();
+                let settings = CoreSettings { owner, sends_on: true, ..broker_settings(settings, slot) };
+                (Broker::new(settings, seeds[usize::from(slot.0)]), store.clone())
+            });
+            // Others that look at this address must find somebody from now on.
+            let http = serve(&slots)?;
+            let mint = move || compact_str::format_compact!("{}", mint());
+            let joined = join(slots.clone(), PgMembership::new(&store), Peers::default(), me, clock, mint).await;
+            (slots, brokers, http, Some(joined.map_err(cannot_join)?))
         }
     };
-
-    let stop = CancellationToken::new();
-    let service = Service::new(handle.clone(), http_settings(settings, entropy()?));
-    let http = tokio::spawn(tidegate_transport_http::serve(listener, service, stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, store = settings.store.name(), "serving");
-    Ok(Running { address, handle, broker, http, stop })
+    Ok(Running { address, slots, brokers, joined, http, stop })
+}
+
+fn entropy() -> anyhow::Result<[u8; 32]> {
+    system::entropy().context("cannot read random bytes from /dev/urandom")
+}
+
+/// Entropy for each slot's broker.
+fn seeds() -> anyhow::Result<Vec<[u8; 32]>> {
+    (0..SLOTS).map(|_| entropy()).collect()
+}
+
+/// This broker as the others are told about it.
+fn member(settings: &Settings, address: SocketAddr, incarnation: uuid::Uuid) -> Member {
+    let incarnation = compact_str::format_compact!("{incarnation}");
+    let address = settings.advertise.clone().unwrap_or_else(|| format!("http://{address}"));
+    // A host that nobody else can name makes a loopback address prove nothing.
+    let host = system::host().map_or_else(|| incarnation.clone(), Into::into);
+    Member { incarnation, address: address.into(), host, draining: false }
+}
+
+fn cannot_join(error: JoinError) -> anyhow::Error {
+    match error {
+        JoinError::AddressTaken { address, incarnation } => anyhow::anyhow!(
+            "another broker ({incarnation}) on the same database runs under the address {address}: give each its own with \
+             --advertise"
+        ),
+        JoinError::Store(error) => anyhow::anyhow!("cannot register with the other brokers in the database: {error}"),
+    }
 }
 
 /// Listens on the first address that can be had. Clients that come by the thousand, each to park a pop, must not be
@@ -82,15 +133,15 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(failure)
 }
 
-fn broker_settings(settings: &Settings) -> tidegate_core::settings::Settings {
-    tidegate_core::settings::Settings {
+fn broker_settings(settings: &Settings, slot: Slot) -> CoreSettings {
+    CoreSettings {
         hot_list: settings.hot_list,
         window_batch: settings.window_batch,
         default_start: settings.default_start,
         require_lease: settings.require_lease,
         dedup_cache_bytes: settings.dedup_cache_bytes,
         refresh: settings.refresh,
-        slot: slot_of(TenantId::DEFAULT),
+        slot,
         ..Default::default()
     }
 }

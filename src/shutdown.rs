@@ -10,6 +10,10 @@ use crate::assemble::Running;
 
 /// How long a shutdown may take; with what comes before and after it stays within five seconds.
 const PATIENCE: Duration = Duration::from_millis(4_500);
+/// What is kept of it for what comes after the slots are handed over.
+const LAST_STEPS: Duration = Duration::from_millis(1_500);
+/// How long leaving the fleet may take.
+const FAREWELL: Duration = Duration::from_millis(300);
 /// What shells report for a process that an interrupt ended.
 const INTERRUPTED: i32 = 130;
 
@@ -40,9 +44,9 @@ pub async fn run_until_told(mut running: Running, mut signals: Signals) -> anyho
     tokio::select! {
         biased;
         name = signals.next() => tracing::info!(signal = name, "shutting down"),
-        ended = &mut running.broker => {
-            ended.context("the broker's task failed")?;
-            bail!("the broker's task ended by itself");
+        ended = &mut running.brokers => {
+            ended.context("a broker's task failed")?;
+            bail!("the brokers' tasks ended by themselves");
         }
         ended = &mut running.http => {
             ended.context("the HTTP listener failed")?;
@@ -59,19 +63,30 @@ pub async fn run_until_told(mut running: Running, mut signals: Signals) -> anyho
     }
 }
 
-/// Accepts nothing new, lets the broker answer what is parked and finish what runs, waits for the answers to be written.
+/// Gives the slots to other brokers, if there are any, while it still serves. Then accepts nothing new, lets the broker answer what is parked and finish what runs, waits for the answers to be written.
 async fn drain(running: Running) -> anyhow::Result<()> {
-    let Running { stop, handle, broker, http, .. } = running;
+    let Running { stop, slots, brokers, http, joined, .. } = running;
     let deadline = tokio::time::Instant::now() + PATIENCE;
+    if let Some(joined) = &joined {
+        match tokio::time::timeout_at(deadline - LAST_STEPS, joined.retire()).await {
+            Ok(true) => tracing::info!("the other brokers have the slots"),
+            Ok(false) => tracing::info!("no other broker is there to take the slots"),
+            Err(_) => tracing::warn!("not all slots could be handed over in time"),
+        }
+    }
     stop.cancel();
-    handle.drain();
-    match tokio::time::timeout_at(deadline, broker).await {
-        Ok(ended) => ended.context("the broker's task failed")?,
+    slots.drain();
+    match tokio::time::timeout_at(deadline, brokers).await {
+        Ok(ended) => ended.context("a broker's task failed")?,
         Err(_) => bail!("commits were still running when the time to shut down was over"),
     }
     match tokio::time::timeout_at(deadline, http).await {
         Ok(ended) => ended.context("the HTTP listener failed")?,
         Err(_) => tracing::warn!("some connections did not close in time"),
+    }
+    if let Some(joined) = joined {
+        // Whoever cannot say goodbye is found missing.
+        let _ = tokio::time::timeout(FAREWELL, joined.leave()).await;
     }
     tracing::info!("stopped");
     Ok(())

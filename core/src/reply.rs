@@ -159,6 +159,9 @@ pub enum AckError {
     /// Another tenant's partition.
     #[error("partition not owned by tenant")]
     ForeignPartition,
+    /// The slot has another owner, or none; nothing changed.
+    #[error("no broker owns this tenant's slot right now; nothing was changed")]
+    NotOwner,
     /// The store did not take the decision; nothing changed.
     #[error("the store is unavailable; nothing was changed")]
     StoreUnavailable,

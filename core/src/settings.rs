@@ -13,6 +13,9 @@ pub struct Settings {
     pub slot: Slot,
     /// Its name in the slot's row, for people.
     pub owner: CompactString,
+    /// Whoever asks sends requests on to the slot's owner: while that is not this broker they are refused at once with
+    /// `NotOwner`, and so is what waits or is parked when the slot goes. Without, they wait here for the slot.
+    pub sends_on: bool,
     /// `QUEEN_HOTLIST`: which rule of `windowBuffer` holds (OPT-12 with it, OPT-13 without).
     pub hot_list: bool,
     /// `QUEEN_HOTLIST_WINDOW_BATCH`: messages that end a window early (OPT-12).
@@ -32,6 +35,7 @@ impl Default for Settings {
         Settings {
             slot: Slot(0),
             owner: CompactString::const_new("tidegate"),
+            sends_on: false,
             hot_list: true,
             window_batch: 100,
             default_start: StartFrom::All,

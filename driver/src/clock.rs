@@ -1,4 +1,4 @@
-//! Tokio's monotonic clock as the core's `Moment`s.
+//! A monotonic clock as the core's `Moment`s: tokio's, or one that was handed in.
 
 use std::time::Duration;
 
@@ -13,17 +13,32 @@ use tokio::time::Instant;
 pub struct Clock {
     origin: Instant,
     wall: Timestamp,
+    /// Reads another monotonic clock, and what it showed at the origin.
+    source: Option<(fn() -> Duration, Duration)>,
 }
 
 impl Clock {
     /// A clock whose first moment is now, at which the wall shows `wall`.
     pub fn starting_at(wall: Timestamp) -> Self {
-        Clock { origin: Instant::now(), wall }
+        Clock { origin: Instant::now(), wall, source: None }
+    }
+
+    /// The same over another monotonic clock: one that runs on while the machine is suspended, since an owner must not
+    /// believe that it still owns what it owned before it slept.
+    pub fn reading(source: fn() -> Duration, wall: Timestamp) -> Self {
+        Clock { origin: Instant::now(), wall, source: Some((source, source())) }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self.source {
+            Some((read, origin)) => read().saturating_sub(origin),
+            None => self.origin.elapsed(),
+        }
     }
 
     /// Now, as monotonic time.
     pub fn moment(&self) -> Moment {
-        Moment::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+        Moment::from_micros(u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
     /// Now, as wall time.
@@ -33,6 +48,10 @@ impl Clock {
 
     /// The instant to sleep until so that `moment` has come; none when it lies beyond what an instant can hold.
     pub(crate) fn instant(&self, moment: Moment) -> Option<Instant> {
-        self.origin.checked_add(Duration::from_micros(moment.as_micros()))
+        let moment = Duration::from_micros(moment.as_micros());
+        match self.source {
+            Some(_) => Instant::now().checked_add(moment.saturating_sub(self.elapsed())),
+            None => self.origin.checked_add(moment),
+        }
     }
 }

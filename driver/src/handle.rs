@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use compact_str::CompactString;
 use tidegate_core::broker::Counters;
 use tidegate_core::command::{Command, RequestId};
 use tidegate_core::error::Rejection;
@@ -24,8 +25,22 @@ pub(crate) enum Input {
     Sent(RequestId),
     /// Somebody wants to see the counters.
     Counters(oneshot::Sender<Counters>),
+    /// What concerns the slot.
+    Slot(Order),
     /// Shut down.
     Drain,
+}
+
+/// What the broker is told about its slot.
+pub(crate) enum Order {
+    /// Whether to take it when it can be had.
+    Contend(bool),
+    /// To give it to whoever wants it.
+    HandOver,
+    /// To answer nothing from memory until the store confirms the slot.
+    Distrust,
+    /// To go on under another name.
+    Rename(CompactString),
 }
 
 /// The way to the broker's task; cheap to clone.
@@ -61,6 +76,11 @@ impl Handle {
             false => State::Closed,
         };
         Call { id, state, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Tells the broker what concerns its slot.
+    pub(crate) fn order(&self, order: Order) {
+        self.shared.tell(Input::Slot(order));
     }
 
     /// The broker's counters; all zero once its task has ended.
@@ -140,6 +160,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Whether anything depends on it: the answer leased something.
+    pub fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
     /// The answer was written.
     pub fn sent(mut self) {
         if let Some((id, shared)) = self.armed.take() {

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use tidegate_core::broker::{Broker, Output};
 use tidegate_core::command::RequestId;
 use tidegate_core::reply::Reply;
-use tidegate_core::store::{StoreAnswer, StoreCall, StoreReply, StoreRequest};
+use tidegate_core::store::{Slot, StoreAnswer, StoreCall, StoreReply, StoreRequest};
 use tidegate_core::time::{Moment, Now, StoreClock};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
-use crate::handle::Input;
+use crate::handle::{Input, Order};
+use crate::standings::Standings;
 use crate::{Answer, Clock, Store};
 
 /// Inputs taken before the broker is asked what it wants done: what arrives together is committed together.
@@ -40,6 +42,7 @@ pub(crate) struct Task<S> {
     /// What `sleep` is set to; none once it fired.
     sleeping_until: Option<Moment>,
     draining: bool,
+    standings: Option<(Arc<Standings>, Slot)>,
     /// Whether the store's last answer was a good one: only changes are logged.
     store_works: bool,
 }
@@ -67,8 +70,14 @@ impl<S: Store> Task<S> {
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             sleeping_until: None,
             draining: false,
+            standings: None,
             store_works: true,
         }
+    }
+
+    /// Lets others see how the broker stands to its slot.
+    pub(crate) fn telling(self, standings: Arc<Standings>, slot: Slot) -> Self {
+        Task { standings: Some((standings, slot)), ..self }
     }
 
     pub(crate) async fn run(mut self) {
@@ -77,6 +86,9 @@ impl<S: Store> Task<S> {
         self.broker.tick(now);
         loop {
             self.carry_out();
+            if let Some((standings, slot)) = &self.standings {
+                standings.set(*slot, self.broker.slot_standing());
+            }
             if self.finished() {
                 if arrived.closed {
                     return;
@@ -163,6 +175,10 @@ impl<S: Store> Task<S> {
                     // Whoever asked may have left; then nobody misses the answer.
                     let _ = caller.send(self.broker.counters());
                 }
+                Input::Slot(Order::Contend(contend)) => self.broker.contend(now, contend),
+                Input::Slot(Order::HandOver) => self.broker.hand_over(now),
+                Input::Slot(Order::Distrust) => self.broker.distrust(now),
+                Input::Slot(Order::Rename(name)) => self.broker.rename(now, name),
                 Input::Drain => self.drain(now),
             }
         }

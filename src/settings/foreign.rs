@@ -24,8 +24,14 @@ const PREFIXES: &[&str] =
     &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_", "RETENTION_"];
 
 /// Our own: anything else that starts with `TIDEGATE_` is a typing error, or for another version.
-const OURS: &[&str] =
-    &["TIDEGATE_CACHE_MB", "TIDEGATE_LISTEN", "TIDEGATE_LOG_FORMAT", "TIDEGATE_REQUIRE_LEASE", "TIDEGATE_STORE"];
+const OURS: &[&str] = &[
+    "TIDEGATE_ADVERTISE",
+    "TIDEGATE_CACHE_MB",
+    "TIDEGATE_LISTEN",
+    "TIDEGATE_LOG_FORMAT",
+    "TIDEGATE_REQUIRE_LEASE",
+    "TIDEGATE_STORE",
+];
 
 /// Refuses what would silently leave messages unprotected. Values are never repeated: one of them is a key.
 pub fn refuse_unprotected(environment: &Environment) -> Result<(), Wrong> {

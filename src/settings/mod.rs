@@ -38,6 +38,10 @@ pub struct ServeFlags {
     /// PORT on 127.0.0.1].
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// The URL under which other brokers on the same database reach this one [default: http:// and the address it listens
+    /// on] [env: TIDEGATE_ADVERTISE].
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
     /// Where messages are kept: memory, or postgres://user:password@host:port/database [default: memory]
     /// [env: TIDEGATE_STORE].
     #[arg(long, value_name = "STORE")]
@@ -53,6 +57,7 @@ pub struct ServeFlags {
 const VARIABLES: &str = "\
 Environment variables:
   TIDEGATE_LISTEN, PORT        where to listen when --listen is not given
+  TIDEGATE_ADVERTISE           how other brokers reach this one when --advertise is not given
   TIDEGATE_STORE               the store when --store is not given
   TIDEGATE_LOG_FORMAT          how logs look when --log-format is not given
   TIDEGATE_REQUIRE_LEASE       refuse acks that name no lease [default: false]
@@ -77,6 +82,8 @@ Environment variables:
 pub struct Settings {
     /// Where to listen: a host and a port.
     pub listen: String,
+    /// The URL under which other brokers reach this one; none for the address that is listened on.
+    pub advertise: Option<String>,
     /// Where messages are kept.
     pub store: Store,
     /// A larger request body is refused.
@@ -140,9 +147,21 @@ impl Settings {
         foreign::refuse_unprotected(environment)?;
         let millis = |name| integer(environment, name, 0, i64::from(i32::MAX), "milliseconds");
         let timeouts = [millis("DEFAULT_TIMEOUT")?, millis("POP_DEFAULT_TIMEOUT_MS")?];
+        let listen = listen(flags.listen, environment)?;
+        let advertise = advertise(flags.advertise, environment)?;
+        let store = store(flags.store, flags.cache_mb, environment)?;
+        // Other brokers cannot reach an address that means "everywhere".
+        let everywhere = listen.parse::<std::net::SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+        if everywhere && advertise.is_none() && matches!(store, Store::Postgres(_)) {
+            return Err(Wrong(format!(
+                "--listen {listen} is no address at which other brokers on the same database could reach this one: name one \
+                 with --advertise, such as http://10.0.0.5:6632"
+            )));
+        }
         Ok(Settings {
-            listen: listen(flags.listen, environment)?,
-            store: store(flags.store, flags.cache_mb, environment)?,
+            listen,
+            advertise,
+            store,
             max_body_bytes: integer(environment, "QUEEN_MAX_BODY_BYTES", 1, i64::MAX, "bytes")?
                 .map_or(64 * 1_024 * 1_024, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             default_timeout: timeouts.into_iter().flatten().next().map_or(Span::from_secs(30), Span::from_millis),
@@ -201,6 +220,20 @@ fn listen(flag: Option<String>, environment: &Environment) -> Result<String, Wro
     match valid {
         true => Ok(given.text),
         false => Err(given.wrong("host:port, such as 127.0.0.1:6632, 0.0.0.0:6632 or [::1]:6632")),
+    }
+}
+
+/// `--advertise`, then `TIDEGATE_ADVERTISE`.
+fn advertise(flag: Option<String>, environment: &Environment) -> Result<Option<String>, Wrong> {
+    let Some(given) = environment.given(flag.map(|text| ("--advertise", text)), "TIDEGATE_ADVERTISE")? else {
+        return Ok(None);
+    };
+    let usable = |url: &url::Url| {
+        url.scheme() == "http" && url.path() == "/" && url.query().is_none() && url.fragment().is_none()
+    };
+    match url::Url::parse(&given.text).ok().filter(usable) {
+        Some(url) => Ok(Some(url.as_str().trim_end_matches('/').to_owned())),
+        None => Err(given.wrong("an HTTP address without a path, such as http://10.0.0.5:6632")),
     }
 }
 

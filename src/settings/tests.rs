@@ -21,6 +21,7 @@ fn refusal(name: &str, value: &str) -> String {
 fn nothing_set_gives_the_documented_defaults() {
     let expected = Settings {
         listen: "127.0.0.1:6632".into(),
+        advertise: None,
         store: Store::Memory,
         max_body_bytes: 67_108_864,
         default_timeout: Span::from_secs(30),
@@ -178,4 +179,19 @@ fn variables_without_a_meaning_here_are_listed_by_name_alone() {
 fn the_command_line_is_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+#[test]
+fn others_must_be_able_to_reach_the_address() {
+    let postgres = ("TIDEGATE_STORE", "postgres://db/queen");
+    for listen in ["0.0.0.0:6632", "[::]:6632"] {
+        let wrong = check([("TIDEGATE_LISTEN", listen), postgres]).expect_err("it names no machine").0;
+        assert!(wrong.contains("--advertise") && wrong.contains(listen), "{wrong}");
+        assert!(check([("TIDEGATE_LISTEN", listen)]).is_ok(), "in memory nobody needs to");
+        let named = check([("TIDEGATE_LISTEN", listen), ("TIDEGATE_ADVERTISE", "http://10.0.0.5:6632/"), postgres]);
+        assert_eq!(named.map(|settings| settings.advertise), Ok(Some("http://10.0.0.5:6632".into())));
+    }
+    for wrong in ["10.0.0.5:6632", "https://x", "http://", "http://x/path", "ftp://x"] {
+        assert!(refusal("TIDEGATE_ADVERTISE", wrong).starts_with("TIDEGATE_ADVERTISE "), "{wrong}");
+    }
 }

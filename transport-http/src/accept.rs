@@ -141,6 +141,8 @@ pub(crate) async fn serve_connection<I, C, R, F, B>(
             ended = connection.as_mut() => break Some(ended),
             () = async { shutdown.cancelled().await; sleep(LAST_REQUESTS).await }, if leave_by.is_none() => {
                 connection.as_mut().graceful_shutdown();
+                // What waits is answered as if its client had left: so is what waits at another broker.
+                state.depart();
                 leave_by = Some(Instant::now() + settings.drain_timeout);
             }
             () = idle_check.as_mut(), if leave_by.is_none() => {

@@ -17,6 +17,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::HttpSettings;
 use crate::error::Failure;
 
 /// Room that is made for a body before any of it has arrived.
@@ -26,13 +27,33 @@ const ABSORB_TIME: Duration = Duration::from_secs(10);
 /// A client that sends nothing for this long is waiting for its answer.
 const STALL: Duration = Duration::from_millis(250);
 
+/// A request's body, which may be wanted again when the request is sent somewhere else.
+pub(crate) struct Source {
+    incoming: Option<Incoming>,
+    whole: Bytes,
+}
+
+impl Source {
+    pub(crate) fn new(incoming: Incoming) -> Self {
+        Source { incoming: Some(incoming), whole: Bytes::new() }
+    }
+
+    /// The whole body.
+    pub(crate) async fn read(&mut self, headers: &HeaderMap, settings: &HttpSettings) -> Result<Bytes, Failure> {
+        if let Some(incoming) = self.incoming.take() {
+            self.whole = read(incoming, headers, settings.max_body_bytes, settings.body_timeout).await?;
+        }
+        Ok(self.whole.clone())
+    }
+
+    /// What is left open by a broker that waits to say more; none when the body ended with the request's head.
+    pub(crate) fn take_open(&mut self) -> Option<Incoming> {
+        self.incoming.take_if(|incoming| !incoming.is_end_stream())
+    }
+}
+
 /// Reads a whole body of at most `limit` bytes.
-pub(crate) async fn read(
-    mut body: Incoming,
-    headers: &HeaderMap,
-    limit: usize,
-    patience: Duration,
-) -> Result<Bytes, Failure> {
+async fn read(mut body: Incoming, headers: &HeaderMap, limit: usize, patience: Duration) -> Result<Bytes, Failure> {
     let announced = body.size_hint().lower();
     if announced > limit as u64 {
         // A client that asks first will not send it.

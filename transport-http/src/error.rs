@@ -19,6 +19,8 @@ pub(crate) struct Failure {
     retry_after: Option<&'static str>,
     /// Methods that the path knows, on a 405.
     allow: Option<String>,
+    /// Certainly nothing was done, and the slot's owner would do it.
+    not_owner: bool,
 }
 
 /// The plain error body.
@@ -34,7 +36,7 @@ impl Failure {
     pub(crate) fn with_body(status: StatusCode, body: &impl Serialize) -> Self {
         // Nothing that is serialized here can fail: keys are strings and there is no I/O.
         let body = serde_json::to_vec(body).unwrap_or_else(|_| b"{\"error\":\"internal error\"}".to_vec());
-        Failure { status, body, retry_after: None, allow: None }
+        Failure { status, body, retry_after: None, allow: None, not_owner: false }
     }
 
     /// `status` with `{"error": …}`.
@@ -76,6 +78,17 @@ impl Failure {
         let error = format!("method {} is not allowed here, allowed: {allow}", excerpt(method));
         let failure = Failure::coded(StatusCode::METHOD_NOT_ALLOWED, &error, "method_not_allowed");
         Failure { allow: Some(allow), ..failure }
+    }
+
+    /// 421: another broker sent this on, and this one does not own the slot.
+    pub(crate) fn misdirected() -> Self {
+        let rejection = Rejection::NotOwner;
+        Failure::coded(StatusCode::MISDIRECTED_REQUEST, &rejection.to_string(), rejection.code())
+    }
+
+    /// Whether the slot's owner would do what was asked.
+    pub(crate) fn is_not_owner(&self) -> bool {
+        self.not_owner
     }
 
     /// 408: the client stopped sending in the middle of its body.
@@ -133,6 +146,6 @@ impl From<Rejection> for Failure {
             }
         };
         let failure = Failure::coded(status, &rejection.to_string(), rejection.code());
-        Failure { retry_after: Some("1"), ..failure }
+        Failure { retry_after: Some("1"), not_owner: rejection == Rejection::NotOwner, ..failure }
     }
 }

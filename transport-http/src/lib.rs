@@ -3,16 +3,19 @@
 //! The way of a request: `accept` has the connection, `router` finds the route, `body` and `query` parse what came with
 //! it into a `Command` (off the core's thread), the driver's handle carries it to the broker, and `wire` writes the reply
 //! as JSON. `route` has one file per resource that does this for its routes; `error` alone knows status codes of
-//! rejections; `receipt` tells the broker whether a leased answer was written.
+//! rejections; `receipt` tells the broker whether a leased answer was written. With
+//! several brokers on one store, `forward` sends a request on to the owner of its slot over the connections of `peers`.
 //!
 //! Absent on purpose: any rule about queues, any clock but tokio's for timeouts, any random source, anything of stores.
 
 pub mod accept;
 mod body;
 mod error;
+mod forward;
 mod io;
 mod metrics;
 mod parked;
+mod peers;
 mod query;
 mod receipt;
 mod route;
@@ -29,14 +32,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
-use hyper::{Method, Request, Response};
-use tidegate_driver::Handle;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use hyper::{Method, Request, Response, Version};
+use tidegate_driver::Slots;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use peers::Peers;
 pub use receipt::{Body, Connection};
 pub use router::{Level, ROUTES, Route};
 pub use settings::HttpSettings;
@@ -51,18 +55,18 @@ pub struct Service {
 
 /// What every handler needs.
 pub(crate) struct Shared {
-    pub(crate) handle: Handle,
+    pub(crate) slots: Slots,
+    pub(crate) peers: Peers,
     pub(crate) settings: HttpSettings,
     pub(crate) started: Instant,
     pub(crate) parked: parked::Parked,
 }
 
 impl Service {
-    /// A service over the broker behind `handle`; call it inside a tokio runtime.
-    pub fn new(handle: Handle, settings: HttpSettings) -> Self {
-        Service {
-            shared: Arc::new(Shared { handle, settings, started: Instant::now(), parked: parked::Parked::default() }),
-        }
+    /// A service over the brokers behind `slots`; call it inside a tokio runtime.
+    pub fn new(slots: impl Into<Slots>, settings: HttpSettings) -> Self {
+        let (slots, peers, parked) = (slots.into(), Peers::default(), parked::Parked::default());
+        Service { shared: Arc::new(Shared { slots, peers, settings, started: Instant::now(), parked }) }
     }
 
     /// Serves one connection, HTTP/1.1 with keep-alive and pipelining or HTTP/2 with prior knowledge, until it ends or
@@ -89,7 +93,8 @@ pub async fn serve(listener: TcpListener, service: Service, shutdown: Cancellati
 /// Answers one request, whatever happens: a panic is a 500, and connection and broker go on.
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>, connection: Arc<Connection>) -> Response<Body> {
     let head = request.method() == Method::HEAD;
-    let mut handler = pin!(route::dispatch(&shared, request, &connection));
+    let closes = shared.slots.retiring() && request.version() < Version::HTTP_2;
+    let mut handler = pin!(handle(&shared, request, &connection));
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
         Ok(poll) => poll,
         // The panic hook has told the log what it was.
@@ -100,10 +105,19 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>, connection: Arc
         tracing::debug!(status = failure.status().as_u16(), "request refused");
         failure.into_response()
     });
+    if closes {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if head {
         let length = HeaderValue::from(response.body().len());
         response.headers_mut().insert(CONTENT_LENGTH, length);
         *response.body_mut() = Body::default();
     }
     response
+}
+
+async fn handle(shared: &Shared, request: Request<Incoming>, connection: &Arc<Connection>) -> route::Outcome {
+    let (head, body) = request.into_parts();
+    let (route, parameters) = router::find(&head.method, head.uri.path())?;
+    forward::answer(shared, &head, route, &parameters, &mut body::Source::new(body), connection).await
 }

@@ -25,7 +25,7 @@ impl Reading {
         Reading {
             uptime_seconds: shared.started.elapsed().as_secs_f64(),
             resident_bytes: resident_bytes(),
-            counters: shared.handle.counters().await,
+            counters: shared.slots.counters().await,
             parked: shared.parked.by_queue(),
         }
     }

@@ -3,23 +3,28 @@
 //! A leased pop whose answer cannot be written has to give its lease back. So its body carries the receipt; when hyper
 //! has taken the bytes the receipt goes to the connection, and only a flush that succeeded counts it as sent. Whatever
 //! drops it earlier (a closed connection, a reset stream, an answer that was never polled) gives the lease back.
+//!
+//! Where another broker forwarded the pop, "written" means written to *its* client: it leaves the request's body open until
+//! then. Ended, the answer was written; reset, it was not.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tidegate_driver::Receipt;
 use tokio_util::sync::CancellationToken;
+
+use crate::peers::Unwritten;
 
 /// What is known of one connection while it lives.
 #[derive(Default)]
 pub struct Connection {
     /// Receipts of answers that hyper has taken and the socket has not.
-    unwritten: Mutex<Vec<Receipt>>,
+    unwritten: Mutex<Vec<Proof>>,
     /// Whether `unwritten` holds something: most flushes need not look.
     any_unwritten: AtomicBool,
     /// Requests being answered.
@@ -52,6 +57,11 @@ impl Connection {
         self.departed.cancel();
     }
 
+    /// Whether the client has closed its side.
+    pub(crate) fn has_departed(&self) -> bool {
+        self.departed.is_cancelled()
+    }
+
     /// Ends when the client has closed its side.
     pub async fn departed(&self) {
         self.departed.cancelled().await;
@@ -63,10 +73,10 @@ impl Connection {
             return;
         }
         let written = std::mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
-        written.into_iter().for_each(Receipt::sent);
+        written.into_iter().for_each(Proof::sent);
     }
 
-    fn taken(&self, receipt: Receipt) {
+    fn taken(&self, receipt: Proof) {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).push(receipt);
         self.any_unwritten.store(true, Ordering::Release);
     }
@@ -82,17 +92,49 @@ impl Drop for OpenRequest {
     }
 }
 
+/// Who has to know that an answer was written; dropped, it was not.
+enum Proof {
+    /// The broker of this process.
+    Here(Receipt),
+    /// The broker that the pop was forwarded to.
+    There(Unwritten),
+}
+
+impl Proof {
+    fn sent(self) {
+        match self {
+            Proof::Here(receipt) => receipt.sent(),
+            Proof::There(unwritten) => unwritten.sent(),
+        }
+    }
+}
+
+/// Who knows whether an answer was written.
+pub(crate) enum Witness {
+    /// The connection that the request came on.
+    Socket(Arc<Connection>),
+    /// The broker that forwarded the request, whose body this is.
+    Forwarder(Incoming),
+}
+
 /// A response body of one piece.
 #[derive(Default)]
 pub struct Body {
     bytes: Bytes,
-    receipt: Option<(Receipt, Arc<Connection>)>,
+    receipt: Option<(Proof, Witness)>,
 }
 
 impl Body {
     /// The answer of a pop, with what says whether it arrived.
-    pub(crate) fn with_receipt(bytes: Bytes, receipt: Receipt, connection: Arc<Connection>) -> Self {
-        Body { bytes, receipt: Some((receipt, connection)) }
+    pub(crate) fn with_receipt(bytes: Bytes, receipt: Receipt, witness: Witness) -> Self {
+        // What leased nothing waits for nobody.
+        let receipt = receipt.is_armed().then_some((Proof::Here(receipt), witness));
+        Body { bytes, receipt }
+    }
+
+    /// The answer of another broker, which may have to know whether it arrived.
+    pub(crate) fn forwarded(bytes: Bytes, unwritten: Option<Unwritten>, connection: Arc<Connection>) -> Self {
+        Body { bytes, receipt: unwritten.map(|unwritten| (Proof::There(unwritten), Witness::Socket(connection))) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -110,18 +152,31 @@ impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.bytes.is_empty() {
-            return Poll::Ready(None);
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if !self.bytes.is_empty() {
+            match self.receipt.take() {
+                Some((proof, Witness::Socket(connection))) => connection.taken(proof),
+                forwarded => self.receipt = forwarded,
+            }
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))));
         }
-        if let Some((receipt, connection)) = self.receipt.take() {
-            connection.taken(receipt);
+        if let Some((_, Witness::Forwarder(request))) = &mut self.receipt {
+            let written = loop {
+                match ready!(Pin::new(&mut *request).poll_frame(cx)) {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) => break false,
+                    None => break true,
+                }
+            };
+            if let Some((proof, _)) = self.receipt.take().filter(|_| written) {
+                proof.sent();
+            }
         }
-        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))))
+        Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_empty()
+        self.bytes.is_empty() && self.receipt.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

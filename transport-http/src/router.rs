@@ -64,13 +64,60 @@ pub(crate) enum Endpoint {
     DropDeadLetters,
     Replay,
     ListDeadLetters,
+    Who,
     Liveness,
     Health,
     MetricsJson,
     MetricsText,
 }
 
+/// What it means to send a request of a route on to another broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// It is about this broker, whoever owns which slot.
+    Local,
+    /// It may wait, and lease messages.
+    Pop,
+    /// It changes nothing.
+    Read,
+    /// It may change something.
+    Write,
+}
+
 impl Endpoint {
+    /// What it means to send such a request on.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Endpoint::PopQueue | Endpoint::PopPartition | Endpoint::PopLabels => Kind::Pop,
+            Endpoint::Push
+            | Endpoint::Ack
+            | Endpoint::AckBatch
+            | Endpoint::ExtendLease
+            | Endpoint::Transaction
+            | Endpoint::Configure
+            | Endpoint::DeleteQueue
+            | Endpoint::ChangeSubscription
+            | Endpoint::SeekQueue
+            | Endpoint::SeekPartition
+            | Endpoint::DeleteGroup
+            | Endpoint::DeleteGroupOnQueue
+            | Endpoint::DropDeadLetters
+            | Endpoint::Replay => Kind::Write,
+            Endpoint::ListQueues
+            | Endpoint::ListNamespaces
+            | Endpoint::ListTasks
+            | Endpoint::DescribeQueue
+            | Endpoint::ListGroups
+            | Endpoint::ListLagging
+            | Endpoint::DescribeGroup
+            | Endpoint::FindMessage
+            | Endpoint::ListDeadLetters => Kind::Read,
+            Endpoint::Who | Endpoint::Liveness | Endpoint::Health | Endpoint::MetricsJson | Endpoint::MetricsText => {
+                Kind::Local
+            }
+        }
+    }
+
     /// Whether HEAD may stand for GET: not where GET takes messages that HEAD would throw away.
     fn takes_head(self) -> bool {
         !matches!(self, Endpoint::PopQueue | Endpoint::PopPartition | Endpoint::PopLabels)
@@ -117,6 +164,7 @@ pub static ROUTES: &[Route] = routes! {
     DELETE "/api/v1/messages/:partitionId/:transactionId"                                   ReadWrite DropDeadLetters;
     POST   "/api/v1/messages/:partitionId/:transactionId/retry"                             ReadWrite Replay;
     GET    "/api/v1/dlq"                                                                    ReadOnly  ListDeadLetters;
+    GET    "/internal/broker"                                                               Public    Who;
     GET    "/status"                                                                        ReadOnly  Liveness;
     GET    "/health"                                                                        Public    Health;
     GET    "/metrics"                                                                       Public    MetricsJson;

@@ -134,6 +134,7 @@ fn nothing_acked(outcomes: &[AckOutcome]) -> Option<Rejection> {
     for outcome in outcomes {
         match outcome.error {
             Some(AckError::OutcomeUnknown) => worst = Some(Rejection::OutcomeUnknown),
+            Some(AckError::NotOwner) => worst = worst.or(Some(Rejection::NotOwner)),
             Some(AckError::StoreUnavailable) => worst = worst.or(Some(Rejection::StoreUnavailable)),
             _ => return None,
         }

@@ -663,6 +663,7 @@ impl Broker {
 pub(super) fn ack_error(rejection: Rejection) -> AckError {
     match rejection {
         Rejection::OutcomeUnknown => AckError::OutcomeUnknown,
-        Rejection::StoreUnavailable | Rejection::NotOwner | Rejection::Draining => AckError::StoreUnavailable,
+        Rejection::NotOwner => AckError::NotOwner,
+        Rejection::StoreUnavailable | Rejection::Draining => AckError::StoreUnavailable,
     }
 }

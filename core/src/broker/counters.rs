@@ -72,3 +72,79 @@ pub struct Counters {
     /// Gauge: queues in memory now.
     pub queues: u64,
 }
+
+impl Counters {
+    /// Adds what another broker of the same process has counted.
+    pub fn add(&mut self, other: &Counters) {
+        let Counters {
+            push_requests,
+            push_messages,
+            push_duplicates,
+            pop_requests,
+            pop_targeted,
+            pop_wildcard,
+            pop_empty,
+            pop_messages,
+            ack_requests,
+            ack_messages,
+            ack_refused,
+            transactions,
+            transactions_rolled_back,
+            dead_lettered,
+            dropped,
+            fill_waits,
+            fill_wait_micros,
+            given_back,
+            commits,
+            commit_writes,
+            commits_failed,
+            commits_fenced,
+            unknown_settled,
+            slots_taken,
+            slots_lost,
+            suffixes_lost,
+            logs_loaded,
+            logs_evicted,
+            logs_probed,
+            log_bytes,
+            parked,
+            dead_letters,
+            partitions,
+            queues,
+        } = other;
+        self.push_requests += push_requests;
+        self.push_messages += push_messages;
+        self.push_duplicates += push_duplicates;
+        self.pop_requests += pop_requests;
+        self.pop_targeted += pop_targeted;
+        self.pop_wildcard += pop_wildcard;
+        self.pop_empty += pop_empty;
+        self.pop_messages += pop_messages;
+        self.ack_requests += ack_requests;
+        self.ack_messages += ack_messages;
+        self.ack_refused += ack_refused;
+        self.transactions += transactions;
+        self.transactions_rolled_back += transactions_rolled_back;
+        self.dead_lettered += dead_lettered;
+        self.dropped += dropped;
+        self.fill_waits += fill_waits;
+        self.fill_wait_micros += fill_wait_micros;
+        self.given_back += given_back;
+        self.commits += commits;
+        self.commit_writes += commit_writes;
+        self.commits_failed += commits_failed;
+        self.commits_fenced += commits_fenced;
+        self.unknown_settled += unknown_settled;
+        self.slots_taken += slots_taken;
+        self.slots_lost += slots_lost;
+        self.suffixes_lost += suffixes_lost;
+        self.logs_loaded += logs_loaded;
+        self.logs_evicted += logs_evicted;
+        self.logs_probed += logs_probed;
+        self.log_bytes += log_bytes;
+        self.parked += parked;
+        self.dead_letters += dead_letters;
+        self.partitions += partitions;
+        self.queues += queues;
+    }
+}

@@ -48,6 +48,7 @@ use loads::{Facts, Loads};
 use pop::{PendingDelivery, PopCall};
 use push::PushPart;
 use slot::Ownership;
+pub use slot::Standing;
 use tables::Tables;
 use timers::Timers;
 use transaction::TransactionWork;
@@ -177,6 +178,9 @@ impl Broker {
         if self.draining {
             return self.reply(id, Reply::Refused(Rejection::Draining));
         }
+        if self.sends_on() && !matches!(command, Command::Probe) {
+            return self.reply(id, Reply::Refused(Rejection::NotOwner));
+        }
         match command {
             Command::Push(push) => self.push_request(id, tenant, push),
             Command::Pop(pop) => self.pop_request(id, tenant, pop),
@@ -267,7 +271,7 @@ impl Broker {
     pub fn drain(&mut self, now: Now) {
         self.enter(now);
         self.draining = true;
-        self.answer_parked_empty();
+        self.answer_parked(|| Reply::Popped(None));
         if !self.owned() {
             for waiting in core::mem::take(&mut self.backlog) {
                 self.refuse(waiting.work, Rejection::Draining);
@@ -327,7 +331,7 @@ impl Broker {
         }
         self.keep_to_budget(&[]);
         self.continue_trimming();
-        self.release_when_drained();
+        self.release_when_done();
     }
 
     /// The work whose turn it is, if any may run now.

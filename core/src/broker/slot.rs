@@ -2,19 +2,22 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use compact_str::CompactString;
 use rand_core::Rng;
 
 use super::calls::Pending;
 use super::tables::{QueueIx, Tables};
 use super::{Broker, Waiting, Work};
+use crate::error::Rejection;
 use crate::limits::{MAX_TRIM_SEGMENTS, OWNERSHIP, RENEW_INTERVAL, STORE_RETRY, TAKEOVER};
 use crate::log::Log;
 use crate::name::QueueId;
 use crate::record::{CursorRecord, SubscriptionRecord};
+use crate::reply::Reply;
 use crate::store::{
     CommitKey, CommitNo, Epoch, Fence, LoadPosition, Record, SlotView, StoreReply, StoreRequest, Token,
 };
-use crate::time::{Moment, Timestamp};
+use crate::time::{Moment, Now, Timestamp};
 
 /// What the store was asked about the slot.
 pub enum Asked {
@@ -31,7 +34,18 @@ pub enum Asked {
     /// Whether a raise of unknown outcome took place.
     Look(Token, Vec<CommitNo>),
     /// To give it up.
-    Release,
+    Release(Fence),
+}
+
+/// How a broker stands to its slot, for whoever has to know where requests belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is not ours.
+    Elsewhere,
+    /// It is ours, or will be as soon as it is loaded.
+    Ours,
+    /// It is ours and being handed over.
+    Leaving,
 }
 
 /// How this broker stands to its slot.
@@ -41,6 +55,12 @@ pub struct Ownership {
     fence: Option<Fence>,
     /// Until when memory may be trusted, since the renewal was *sent*.
     valid_until: Moment,
+    /// Renewals sent earlier prove nothing any more.
+    trusted_from: Moment,
+    /// The slot is not to be taken, even when it is free.
+    shy: bool,
+    /// The slot is to be given up as soon as what was begun is finished.
+    leaving: bool,
     /// A take whose outcome is unknown: the slot is ours if it carries this token.
     attempted: Option<Token>,
     /// The token under which the slot was lost: as long as it is there, nobody else has taken it.
@@ -70,6 +90,11 @@ enum State {
     Released,
 }
 
+/// Whether nothing that was asked of the store has anything to do with the slot's content.
+fn only_about_ownership(pending: &Pending) -> bool {
+    matches!(pending, Pending::Slot(_) | Pending::Probe(_))
+}
+
 impl Ownership {
     /// Under which fence commits may be sent.
     pub fn sending(&self) -> Option<Fence> {
@@ -89,6 +114,13 @@ impl Ownership {
     /// Memory is another's by now: nothing may be decided from it.
     pub fn distrust(&mut self) {
         self.valid_until = Moment::default();
+    }
+
+    /// The store confirmed the slot to what was sent at `sent`.
+    fn trust(&mut self, sent: Moment) {
+        if sent >= self.trusted_from {
+            self.valid_until = self.valid_until.max(sent.plus(OWNERSHIP));
+        }
     }
 
     /// Whether the slot was dropped, because what was loaded is worthless, and is still under our own token.
@@ -113,9 +145,67 @@ impl Broker {
         self.owned() && self.now.monotonic < self.ownership.valid_until
     }
 
+    /// How this broker stands to its slot.
+    pub fn slot_standing(&self) -> Standing {
+        match self.ownership.state {
+            State::Vacant | State::Asking | State::Released => Standing::Elsewhere,
+            State::Releasing => Standing::Leaving,
+            State::Loading(..) | State::Owned | State::Settling if self.ownership.leaving => Standing::Leaving,
+            State::Loading(..) | State::Owned | State::Settling => Standing::Ours,
+        }
+    }
+
+    /// Whether requests are refused at once, for whoever asked to send them on.
+    pub(super) fn sends_on(&self) -> bool {
+        self.settings.sends_on && self.slot_standing() != Standing::Ours
+    }
+
+    /// Says whether the slot is to be taken when it can be had, which is so from the start. An owned slot is kept.
+    pub fn contend(&mut self, now: Now, contend: bool) {
+        self.enter(now);
+        self.ownership.shy = !contend;
+        self.ownership.leaving &= !contend;
+        if self.ownership.state == State::Vacant {
+            self.timers.slot = None;
+            self.ownership.observed = None;
+        }
+    }
+
+    /// Gives the slot to whoever wants it: finishes what was begun, refuses all else with `NotOwner`, releases. It is
+    /// not taken again until `contend`.
+    pub fn hand_over(&mut self, now: Now) {
+        self.enter(now);
+        self.ownership.shy = true;
+        self.ownership.leaving = true;
+    }
+
+    /// The control connection is lost: nothing is answered from memory until a renewal sent from now on succeeds.
+    pub fn distrust(&mut self, now: Now) {
+        self.enter(now);
+        self.ownership.trusted_from = self.now.monotonic;
+        self.ownership.distrust();
+        match self.ownership.state {
+            State::Loading(..) | State::Owned | State::Settling => self.renew(),
+            State::Vacant | State::Asking | State::Releasing | State::Released => {}
+        }
+    }
+
+    /// This process was declared dead and goes on under another name. What it owned is lost.
+    pub fn rename(&mut self, now: Now, owner: CompactString) {
+        self.enter(now);
+        self.settings.owner = owner;
+        match self.ownership.state {
+            State::Loading(..) | State::Owned | State::Settling | State::Releasing => self.lose_slot(),
+            State::Vacant | State::Asking | State::Released => {}
+        }
+        // Whoever finds the old token finds it under a dead name.
+        self.ownership.dropped = None;
+    }
+
     /// Asks for the slot when nobody has been asked yet.
     pub(super) fn start_taking(&mut self) {
-        if self.ownership.state == State::Vacant && self.timers.slot.is_none() && !self.draining {
+        let idle = self.ownership.state == State::Vacant && self.timers.slot.is_none();
+        if idle && !self.draining && !self.ownership.shy {
             self.watch();
         }
     }
@@ -134,7 +224,7 @@ impl Broker {
     /// The slot's alarm: a renewal is due, or a retry.
     pub(super) fn slot_alarm(&mut self) {
         match self.ownership.state {
-            State::Vacant if !self.draining => self.watch(),
+            State::Vacant if !self.draining && !self.ownership.shy => self.watch(),
             State::Vacant | State::Asking | State::Released => {}
             State::Loading(asked, position) => {
                 self.renew();
@@ -163,7 +253,7 @@ impl Broker {
     fn release(&mut self) {
         let Some(fence) = self.ownership.fence else { return };
         self.ownership.state = State::Releasing;
-        self.ask(StoreRequest::Release(fence), Pending::Slot(Asked::Release));
+        self.ask(StoreRequest::Release(fence), Pending::Slot(Asked::Release(fence)));
     }
 
     fn retry_later(&mut self) {
@@ -175,9 +265,14 @@ impl Broker {
     pub(super) fn slot_answered(&mut self, asked: Asked, reply: StoreReply) {
         match (asked, reply) {
             (Asked::Watch, StoreReply::Watched(view)) => self.watched(view),
-            (Asked::Watch, _) => self.vacate_and_retry(),
+            (Asked::Watch, _) => {
+                // The owner may have tried in vain to renew for just as long: its silence starts anew.
+                self.ownership.observed = None;
+                self.vacate_and_retry();
+            }
             (Asked::Take(token, sent), StoreReply::Taken(epoch)) => self.taken(token, epoch, sent),
-            (Asked::Take(..), StoreReply::Watched(view)) => self.watched(view),
+            // Somebody was quicker, or the store refuses our name: looking again at once might go round for ever.
+            (Asked::Take(..), StoreReply::Watched(_)) => self.vacate_and_retry(),
             (Asked::Take(token, _), reply) => {
                 if reply == StoreReply::Unknown {
                     self.ownership.attempted = Some(token);
@@ -188,8 +283,7 @@ impl Broker {
             (Asked::Load, reply) => self.page(reply),
             (Asked::Settle(token, numbers, sent), reply) => self.settle_answered(token, numbers, sent, reply),
             (Asked::Look(token, numbers), reply) => self.looked(token, numbers, reply),
-            (Asked::Release, StoreReply::Released | StoreReply::Fenced) => self.ownership.state = State::Released,
-            (Asked::Release, _) => self.retry_later(),
+            (Asked::Release(fence), reply) => self.released(fence, &reply),
         }
     }
 
@@ -216,7 +310,7 @@ impl Broker {
             _ => now,
         };
         self.ownership.observed = Some((view.epoch, view.beat, since));
-        if self.draining {
+        if self.draining || self.ownership.shy {
             self.ownership.state = State::Vacant;
         } else if view.owner.is_none() || view.gone || self.ownership.still_ours(&view) || now >= since.plus(TAKEOVER) {
             let token = self.token();
@@ -236,7 +330,8 @@ impl Broker {
     fn taken(&mut self, token: Token, epoch: Epoch, sent: Moment) {
         self.counters.slots_taken += 1;
         self.ownership.fence = Some(Fence { slot: self.settings.slot, epoch, token });
-        self.ownership.valid_until = sent.plus(OWNERSHIP);
+        self.ownership.valid_until = Moment::default();
+        self.ownership.trust(sent);
         self.ownership.observed = None;
         self.ownership.loading.clear();
         self.tables = Tables::default();
@@ -252,9 +347,7 @@ impl Broker {
             return;
         }
         match reply {
-            StoreReply::Renewed => {
-                self.ownership.valid_until = self.ownership.valid_until.max(sent.plus(OWNERSHIP));
-            }
+            StoreReply::Renewed => self.ownership.trust(sent),
             // A settling raises the epoch itself; its own answer tells whether somebody else did.
             StoreReply::Fenced if self.ownership.state != State::Settling => self.lose_slot(),
             StoreReply::SuffixLost => {
@@ -293,7 +386,7 @@ impl Broker {
             StoreReply::Settled { epoch, committed } => {
                 let key_epoch = self.commits.sent_under.take();
                 self.ownership.fence = Some(Fence { slot: self.settings.slot, epoch, token });
-                self.ownership.valid_until = self.ownership.valid_until.max(sent.plus(OWNERSHIP));
+                self.ownership.trust(sent);
                 self.settled(&numbers, &committed, key_epoch.unwrap_or(epoch));
                 self.commits.restart();
                 self.ownership.state = State::Owned;
@@ -329,9 +422,17 @@ impl Broker {
     }
 
     /// The slot is another's, or what was loaded is worthless: everything in memory goes. Work that was certainly not
-    /// carried out waits for the next owner; parked pops wait within their own wait.
+    /// carried out waits for the next owner; parked pops wait within their own wait. Where requests are sent on, both go
+    /// back to whoever asked.
     pub(super) fn lose_slot(&mut self) {
         self.counters.slots_lost += 1;
+        let dropped = self.ownership.fence.map(|fence| fence.token);
+        self.leave_slot();
+        self.ownership.dropped = dropped;
+    }
+
+    /// The slot is not ours any more: nothing of it stays in memory.
+    fn leave_slot(&mut self) {
         let now = self.now.monotonic;
         let mut waiting: Vec<Waiting> = self.abandon_commits();
         waiting.extend(self.barrier.take());
@@ -340,16 +441,32 @@ impl Broker {
             waiting.push(Waiting::new(now, Work::Pop(request)));
         }
         waiting.extend(self.loads.abandon());
-        self.backlog = waiting.into_iter().map(|waiting| Waiting::new(now, waiting.work)).collect();
+        if self.settings.sends_on {
+            for waiting in waiting {
+                self.refuse(waiting.work, Rejection::NotOwner);
+            }
+        } else {
+            self.backlog = waiting.into_iter().map(|waiting| Waiting::new(now, waiting.work)).collect();
+        }
         self.tables = Tables::default();
         self.timers.clear_lanes();
         self.timers.slot = None;
         self.timers.set_sweep(now);
         self.trims.clear();
         self.trimming = false;
-        self.ownership = Ownership { dropped: self.ownership.fence.map(|fence| fence.token), ..Ownership::default() };
-        if self.draining {
-            self.ownership.state = State::Released;
+        let Ownership { trusted_from, shy, .. } = self.ownership;
+        let state = if self.draining { State::Released } else { State::Vacant };
+        self.ownership = Ownership { state, trusted_from, shy, ..Ownership::default() };
+    }
+
+    /// The store answered a release.
+    fn released(&mut self, fence: Fence, reply: &StoreReply) {
+        if self.ownership.state != State::Releasing || self.ownership.fence != Some(fence) {
+            return;
+        }
+        match reply {
+            StoreReply::Released | StoreReply::Fenced => self.leave_slot(),
+            _ => self.retry_later(),
         }
     }
 
@@ -443,7 +560,7 @@ impl Broker {
     /// Removes rows of ended queues, a step at a time.
     pub(super) fn continue_trimming(&mut self) {
         let (Some(queue), Some(fence)) = (self.trims.front().copied(), self.ownership.sending()) else { return };
-        if !self.trimming && self.usable() && !self.draining {
+        if !self.trimming && self.usable() && !self.draining && !self.ownership.leaving {
             self.trimming = true;
             let trim = StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS };
             self.ask(trim, Pending::Trim(queue));
@@ -461,14 +578,21 @@ impl Broker {
     }
 
     /// Gives the slot up once nothing is in flight.
-    pub(super) fn release_when_drained(&mut self) {
-        if !self.draining {
+    pub(super) fn release_when_done(&mut self) {
+        if !self.draining && !self.ownership.leaving {
             return;
         }
-        let quiet = self.commits.idle() && self.deliveries.is_empty() && self.backlog.is_empty() && self.loads.idle();
+        if self.ownership.leaving && !self.draining {
+            self.answer_parked(|| Reply::Refused(Rejection::NotOwner));
+        }
+        let quiet = self.commits.idle() && self.deliveries.is_empty() && self.backlog.is_empty();
+        let quiet =
+            quiet && self.loads.idle() && self.barrier.is_none() && self.pending.values().all(only_about_ownership);
         match self.ownership.state {
-            State::Vacant => self.ownership.state = State::Released,
+            State::Vacant if self.draining => self.ownership.state = State::Released,
             State::Owned | State::Loading(..) if quiet => self.release(),
+            // A slot that was given up is left; one that is still being asked for is left when it was taken.
+            State::Vacant => self.ownership.leaving = false,
             State::Asking
             | State::Loading(..)
             | State::Owned

@@ -190,7 +190,7 @@ impl Broker {
     /// A long poll's time is up.
     pub(super) fn wait_over(&mut self, seq: u64) {
         let usable = self.usable();
-        self.answer_parked(seq, |_| if usable { Reply::Popped(None) } else { Reply::Refused(Rejection::NotOwner) });
+        self.end_wait(seq, |_| if usable { Reply::Popped(None) } else { Reply::Refused(Rejection::NotOwner) });
     }
 
     /// A held pop takes what there is.
@@ -201,7 +201,7 @@ impl Broker {
     }
 
     /// Ends a parked pop with an answer that holds no messages. A held one is given what there is.
-    fn answer_parked(&mut self, seq: u64, reply: impl FnOnce(&PopCall) -> Reply) {
+    fn end_wait(&mut self, seq: u64, reply: impl FnOnce(&PopCall) -> Reply) {
         if self.usable() && self.serve_seq(seq) {
             return;
         }
@@ -214,14 +214,14 @@ impl Broker {
         self.reply(request, reply);
     }
 
-    /// Shutting down: every parked pop is answered empty.
-    pub(super) fn answer_parked_empty(&mut self) {
+    /// Answers every parked pop, whatever there is.
+    pub(super) fn answer_parked(&mut self, reply: impl Fn() -> Reply) {
         let parked: Vec<u64> = self.waiters.parked.keys().copied().collect();
         for seq in parked {
             let Some(request) = self.waiters.parked.get(&seq).copied() else { continue };
             let Some(mut call) = self.pops.remove(&request) else { continue };
             self.unpark(&mut call);
-            self.reply(request, Reply::Popped(None));
+            self.reply(request, reply());
         }
     }
 

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Response, StatusCode};
 use serde::Serialize;
 use tidegate_core::command::Command;
 use tidegate_core::name::{GroupName, NameError, PartitionName, QueueName, TenantId};
@@ -26,29 +27,38 @@ use tidegate_core::reply::Reply;
 use tidegate_driver::Receipt;
 
 use crate::Shared;
-use crate::body;
+use crate::body::Source;
 use crate::error::Failure;
+use crate::forward::{self, Before};
 use crate::query::Query;
-use crate::receipt::{Body, Connection};
-use crate::router::{self, Endpoint, Parameters};
+use crate::receipt::{Body, Connection, Witness};
+use crate::router::{Endpoint, Parameters, Route};
 
 /// The type of every body but the Prometheus text.
 pub(crate) const JSON: &str = "application/json";
 
 /// What a handler gives back.
-type Outcome = Result<Response<Body>, Failure>;
+pub(crate) type Outcome = Result<Response<Body>, Failure>;
 
 /// Finds the handler of a request and lets it answer.
-pub(crate) async fn dispatch(shared: &Shared, request: Request<Incoming>, connection: &Arc<Connection>) -> Outcome {
-    let (head, body) = request.into_parts();
-    let (route, parameters) = router::find(&head.method, head.uri.path())?;
+pub(crate) async fn dispatch(
+    shared: &Shared,
+    head: &Parts,
+    route: &Route,
+    parameters: &Parameters<'_>,
+    body: &mut Source,
+    connection: &Arc<Connection>,
+    before: Before,
+) -> Outcome {
     let exchange = Exchange {
         shared,
         connection,
         parameters,
         query: Query::new(head.uri.query()),
         headers: &head.headers,
-        body: Some(body),
+        body,
+        before,
+        forwarder: None,
     };
     match route.endpoint {
         Endpoint::Push => push::push(exchange).await,
@@ -84,6 +94,7 @@ async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
         Endpoint::DropDeadLetters => messages::drop_dead_letters(exchange).await,
         Endpoint::Replay => messages::replay(exchange).await,
         Endpoint::ListDeadLetters => dead_letters::list(exchange).await,
+        Endpoint::Who => Ok(ops::who(&exchange)),
         Endpoint::Liveness => Ok(ops::liveness()),
         Endpoint::Health => ops::health(exchange).await,
         Endpoint::MetricsJson => ops::metrics_json(exchange).await,
@@ -101,35 +112,46 @@ async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
 struct Exchange<'r> {
     shared: &'r Shared,
     connection: &'r Arc<Connection>,
-    parameters: Parameters<'r>,
+    parameters: &'r Parameters<'r>,
     query: Query<'r>,
     headers: &'r HeaderMap,
-    body: Option<Incoming>,
+    body: &'r mut Source,
+    before: Before,
+    /// The body of a pop that another broker sent on: it ends when the answer was written to the client.
+    forwarder: Option<Incoming>,
 }
 
 impl Exchange<'_> {
     /// The request's whole body.
     async fn body(&mut self) -> Result<Bytes, Failure> {
-        let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
-        let settings = &self.shared.settings;
-        body::read(body, self.headers, settings.max_body_bytes, settings.body_timeout).await
+        self.body.read(self.headers, &self.shared.settings).await
     }
 
     /// Orders `command` and waits for the reply. Dropped meanwhile, the broker hears that the client is gone.
     async fn ask(&self, command: Command) -> Result<Reply, Failure> {
-        match self.shared.handle.call(TenantId::DEFAULT, command).await.0 {
+        match self.shared.slots.local(TenantId::DEFAULT).call(TenantId::DEFAULT, command).await.0 {
             Reply::Refused(rejection) => Err(rejection.into()),
             reply => Ok(reply),
         }
     }
 
     /// `ask` for what may wait and lease messages.
-    async fn ask_with_receipt(&self, command: Command) -> Result<(Reply, Receipt), Failure> {
-        let mut call = pin!(self.shared.handle.call(TenantId::DEFAULT, command));
+    async fn ask_with_receipt(&mut self, command: Command) -> Result<(Reply, Receipt), Failure> {
+        if self.before.forwarded {
+            self.forwarder = self.body.take_open();
+        }
+        let (connection, forwarder) = (self.connection, &mut self.forwarder);
+        let departed = async {
+            match forwarder {
+                Some(forwarder) => forward::called_off(forwarder).await,
+                None => connection.departed().await,
+            }
+        };
+        let mut call = pin!(self.shared.slots.local(TenantId::DEFAULT).call(TenantId::DEFAULT, command));
         let answered = tokio::select! {
             biased;
             answered = call.as_mut() => answered,
-            () = self.connection.departed() => {
+            () = departed => {
                 // A client that left must not be given what comes later. It may only have closed its side, so what is
                 // decided already is still written.
                 call.stop_waiting();
@@ -139,6 +161,14 @@ impl Exchange<'_> {
         match answered {
             (Reply::Refused(rejection), _) => Err(rejection.into()),
             answered => Ok(answered),
+        }
+    }
+
+    /// Who will know whether the answer was written.
+    fn witness(&mut self) -> Witness {
+        match self.forwarder.take() {
+            Some(forwarder) => Witness::Forwarder(forwarder),
+            None => Witness::Socket(Arc::clone(self.connection)),
         }
     }
 
@@ -193,7 +223,7 @@ fn serialized(status: StatusCode, body: &impl Serialize) -> Outcome {
 }
 
 /// 204: neither body nor length.
-fn no_content() -> Response<Body> {
+pub(crate) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response

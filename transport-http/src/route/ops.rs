@@ -31,6 +31,12 @@ pub(super) fn liveness() -> Response<Body> {
     json(StatusCode::OK, br#"{"status":"ok","engine":"segments-rust"}"#.to_vec())
 }
 
+/// Which broker this is: others ask when they are not sure that it lives.
+pub(super) fn who(exchange: &Exchange<'_>) -> Response<Body> {
+    let name = exchange.shared.slots.incarnation();
+    respond(StatusCode::OK, "text/plain", Bytes::copy_from_slice(name.as_bytes()).into())
+}
+
 /// The store answers.
 pub(super) async fn health(exchange: Exchange<'_>) -> Outcome {
     let body = |status, database| Health { status, database, engine: "segments-rust", version: "1.0.0" };

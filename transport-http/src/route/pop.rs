@@ -1,7 +1,5 @@
 //! Pop, by its three routes. (queen-http.md 6)
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use hyper::StatusCode;
 use serde::Serialize;
@@ -13,6 +11,7 @@ use tidegate_core::time::Span;
 
 use super::{Exchange, JSON, Outcome, in_query, no_content, respond, unexpected};
 use crate::error::Failure;
+use crate::forward::left;
 use crate::receipt::Body;
 use crate::wire::pop as wire;
 
@@ -48,8 +47,9 @@ struct NoLabel {
     messages: [(); 0],
 }
 
-async fn pop(exchange: Exchange<'_>, scope: PopScope) -> Outcome {
-    let pop = wire::command(scope, exchange.query, exchange.shared.settings.default_timeout)?;
+async fn pop(mut exchange: Exchange<'_>, scope: PopScope) -> Outcome {
+    let mut pop = wire::command(scope, exchange.query, exchange.shared.settings.default_timeout)?;
+    pop.wait = left(pop.wait, exchange.before.waited);
     let group = pop.group.clone();
     let waits = pop.wait.is_some_and(Span::is_positive);
     let waiting = waits.then(|| exchange.queue(0)).transpose()?.map(|queue| exchange.shared.parked.begin(queue));
@@ -60,7 +60,7 @@ async fn pop(exchange: Exchange<'_>, scope: PopScope) -> Outcome {
         Reply::Popped(Some(delivery)) => {
             // The path's first parameter is the queue; discovery has none and shows the empty text.
             let body = Bytes::from(wire::answer(exchange.parameters.at(0), &group, &delivery));
-            let body = Body::with_receipt(body, receipt, Arc::clone(exchange.connection));
+            let body = Body::with_receipt(body, receipt, exchange.witness());
             Ok(respond(StatusCode::OK, JSON, body))
         }
         other => Err(unexpected(&other)),

@@ -14,14 +14,33 @@ use crate::wire::json;
 /// Messages of a pop that names no number.
 const DEFAULT_BATCH: i32 = 200;
 
+fn truth(query: Query<'_>, name: &str) -> Result<bool, Failure> {
+    Ok(query.typed::<bool>(name, "true or false")?.unwrap_or(false))
+}
+
+fn timeout(query: Query<'_>) -> Result<Option<Span>, Failure> {
+    let timeout = query.typed::<u64>("timeout", "a whole number of milliseconds, not negative")?;
+    Ok(timeout.map(|millis| Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))))
+}
+
+/// How long a pop waits; none when it does not, or makes no sense.
+pub(crate) fn wait(query: Query<'_>, default_timeout: Span) -> Option<Span> {
+    let waits = truth(query, "wait").ok()?;
+    waits.then_some(timeout(query).ok()?.unwrap_or(default_timeout))
+}
+
+/// Whether a pop commits what it is given.
+pub(crate) fn commits(query: Query<'_>) -> bool {
+    truth(query, "autoAck").unwrap_or(false)
+}
+
 /// The pop that `query` asks for.
 pub(crate) fn command(scope: PopScope, query: Query<'_>, default_timeout: Span) -> Result<Pop, Failure> {
     let whole = |name| query.typed::<i32>(name, "a whole number of 32 bits");
-    let truth = |name| query.typed::<bool>(name, "true or false").map(|value| value.unwrap_or(false));
+    let truth = |name| truth(query, name);
     let batch = whole("batch")?.unwrap_or(DEFAULT_BATCH);
     let partitions = whole("partitions")?.unwrap_or(1);
-    let timeout = query.typed::<u64>("timeout", "a whole number of milliseconds, not negative")?;
-    let timeout = timeout.map(|millis| Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX)));
+    let timeout = timeout(query)?;
     let lease = whole("leaseSeconds")?.filter(|&seconds| seconds > 0);
     let group = match query.text("consumerGroup")? {
         Some(name) => GroupName::new(&name)

@@ -38,8 +38,7 @@ impl Model {
         };
         if let Some(told) = told {
             same("the number of outcomes", &ack.items.len(), &told.len())?;
-            let lost =
-                |one: &AckOutcome| matches!(one.error, Some(AckError::StoreUnavailable | AckError::OutcomeUnknown));
+            let lost = |one: &AckOutcome| one.error.is_some_and(undecided);
             if !told.is_empty() && told.iter().all(lost) {
                 return Err("an ack of which nothing was decided is refused as a whole".to_owned());
             }
@@ -48,7 +47,7 @@ impl Model {
         let Some((_, _, places)) = groups.get(part) else { return Ok(vec![self.clone()]) };
         let mut decided = self.clone();
         let first = told.and_then(|told| told[places[0]].error);
-        if matches!(first, Some(AckError::StoreUnavailable | AckError::OutcomeUnknown)) {
+        if first.is_some_and(undecided) {
             for &place in places {
                 same("the error of a group", &first, &told.and_then(|told| told[place].error))?;
             }
@@ -312,4 +311,9 @@ pub(super) fn grouped(ack: &Ack) -> Vec<Group> {
         }
     }
     groups
+}
+
+/// Whether an item was not, or perhaps not, decided.
+fn undecided(error: AckError) -> bool {
+    matches!(error, AckError::StoreUnavailable | AckError::NotOwner | AckError::OutcomeUnknown)
 }

@@ -1,0 +1,326 @@
+//! Brokers in one process that forward to each other over real loopback connections, in real time.
+
+use std::time::{Duration, Instant};
+
+use tidegate_core::broker::Broker;
+use tidegate_core::fleet::Member;
+use tidegate_core::name::TenantId;
+use tidegate_core::settings::Settings;
+use tidegate_core::time::Timestamp;
+use tidegate_driver::testkit::Hub;
+use tidegate_driver::{Clock, Joined, Place, Slots, join, spawn_slots};
+use tidegate_store_memory::MemoryStore;
+use tidegate_transport_http::{HttpSettings, Service, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+const WALL: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+fn hub() -> Hub {
+    let mut store = MemoryStore::new();
+    Hub::new(Clock::starting_at(WALL), move |now, request| store.call(now, request))
+}
+
+/// A broker that takes part; only some have HTTP.
+struct Process {
+    slots: Slots,
+    joined: Joined,
+    port: u16,
+    stop: CancellationToken,
+}
+
+async fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("a port").port();
+    (listener, port)
+}
+
+async fn enter(hub: &Hub, name: &'static str, port: u16) -> (Slots, Joined) {
+    let clock = Clock::starting_at(WALL);
+    let (slots, _) = spawn_slots(true, clock, |slot| {
+        let settings = Settings { slot, owner: name.into(), sends_on: true, ..Settings::default() };
+        (Broker::new(settings, [slot.0; 32]), hub.store(name))
+    });
+    let address = format!("http://127.0.0.1:{port}").into();
+    let me = Member { incarnation: name.into(), address, host: name.into(), draining: false };
+    let mint = move || format!("{name}-again").into();
+    let joined = join(slots.clone(), hub.membership(name), hub.clone(), me, clock, mint).await.expect("it joins");
+    (slots, joined)
+}
+
+async fn start(hub: &Hub, name: &'static str) -> Process {
+    let (listener, port) = listener().await;
+    let (slots, joined) = enter(hub, name, port).await;
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(listener, Service::new(slots.clone(), HttpSettings::default()), stop.clone()));
+    Process { slots, joined, port, stop }
+}
+
+async fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !check() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The owner of the tenant's slot, and another that knows it.
+async fn pair(hub: &Hub) -> (Process, Process) {
+    let owner = start(hub, "owner").await;
+    until("it takes the slot", || matches!(owner.slots.place(TenantId::DEFAULT), Place::Here(_))).await;
+    let entry = start(hub, "entry").await;
+    until("it knows the owner", || matches!(entry.slots.place(TenantId::DEFAULT), Place::There(_))).await;
+    (owner, entry)
+}
+
+struct Answer {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+}
+
+async fn send(port: u16, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    stream
+}
+
+async fn read(mut stream: TcpStream) -> Answer {
+    let mut all = Vec::new();
+    timeout(Duration::from_secs(15), stream.read_to_end(&mut all))
+        .await
+        .expect("an answer in time")
+        .expect("an answer");
+    let end = all.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
+    let body = all.split_off(end + 4);
+    Answer { head: String::from_utf8(all).expect("text").to_lowercase(), body }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+}
+
+fn post(path: &str, body: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+async fn ask(port: u16, request: &str) -> Answer {
+    read(send(port, request).await).await
+}
+
+async fn push(port: u16, queue: &str, payload: &str) {
+    let body = format!(r#"{{"items":[{{"queue":"{queue}","payload":{payload}}}]}}"#);
+    let answer = ask(port, &post("/api/v1/push", &body)).await;
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+}
+
+fn pop(queue: &str, query: &str) -> String {
+    get(&format!("/api/v1/pop/queue/{queue}?{query}"))
+}
+
+#[tokio::test]
+async fn a_push_through_one_wakes_a_pop_parked_through_another() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    for (round, (popper, pusher)) in [(&entry, &owner), (&owner, &entry), (&entry, &entry)].into_iter().enumerate() {
+        let queue = format!("q{round}");
+        let parked = send(popper.port, &pop(&queue, "wait=true&timeout=10000")).await;
+        sleep(Duration::from_millis(100)).await;
+        let start = Instant::now();
+        push(pusher.port, &queue, "1").await;
+        let answer = read(parked).await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        let listed = ask(popper.port, &get("/api/v1/resources/queues")).await;
+        assert!(listed.text().contains(&queue), "{}", listed.text());
+    }
+}
+
+#[tokio::test]
+async fn what_is_forwarded_arrives_as_it_was_sent() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    let payload = r#"{"b":1, "a":9007199254740993, "c":1.0, "n":"\u0000\ud800"}"#;
+    let large = format!("\"{}\"", "x".repeat(3_000_000));
+    push(entry.port, "q%2F1", payload).await;
+    let answer = ask(owner.port, &pop("q%252F1", "autoAck=true")).await;
+    assert!(answer.text().contains(payload), "{}", answer.text());
+    push(entry.port, "q2", &large).await;
+    let answer = ask(entry.port, &pop("q2", "autoAck=true")).await;
+    assert!(answer.text().contains(&large));
+    assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
+    // Refusals come from the owner too, word for word.
+    for request in [
+        post("/api/v1/push", "{\"items\":[{}]}"),
+        post("/api/v1/push", "{"),
+        get("/api/v1/resources/queues/nowhere"),
+        pop("q", "batch=x"),
+        pop("q", ""),
+        "HEAD /api/v1/resources/queues HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+    ] {
+        let (there, here) = (ask(entry.port, &request).await, ask(owner.port, &request).await);
+        assert_eq!((there.status(), &there.body), (here.status(), &here.body), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_forwarded_is_never_forwarded_again() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    let forwarded = |request: String| request.replacen("host: x", "host: x\r\ntidegate-forwarded: somebody", 1);
+    for request in
+        [pop("q", "wait=true&timeout=5000"), post("/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#)]
+    {
+        let answer = ask(entry.port, &forwarded(request)).await;
+        assert_eq!(answer.status(), 421, "{}", answer.text());
+        assert!(answer.head.contains("tidegate-not-owner: true"), "{}", answer.head);
+    }
+    assert_eq!(ask(owner.port, &forwarded(pop("q", ""))).await.status(), 204, "and nothing was pushed");
+    // How long it has waited already counts.
+    let start = Instant::now();
+    let waited = pop("q", "wait=true&timeout=60000").replacen(
+        "host: x",
+        "host: x\r\ntidegate-forwarded: y\r\ntidegate-waited: 59800",
+        1,
+    );
+    assert_eq!(ask(owner.port, &waited).await.status(), 204);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_nothing_with_it() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    // While parked.
+    let parked = send(entry.port, &pop("q", "wait=true&timeout=10000")).await;
+    sleep(Duration::from_millis(200)).await;
+    drop(parked);
+    sleep(Duration::from_millis(200)).await;
+    push(owner.port, "q", "1").await;
+    assert_eq!(ask(entry.port, &pop("q", "")).await.status(), 200);
+    // When it has only closed its side it is told that there is nothing.
+    let mut half = send(entry.port, &pop("q3", "wait=true&timeout=10000")).await;
+    sleep(Duration::from_millis(100)).await;
+    half.shutdown().await.expect("it was open");
+    assert_eq!(read(half).await.status(), 204);
+    // While the answer, which is larger than what sockets take, is being written.
+    let large = format!("\"{}\"", "x".repeat(20_000_000));
+    push(owner.port, "large", &large).await;
+    let unread = send(entry.port, &pop("large", "")).await;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(ask(owner.port, &pop("large", "")).await.status(), 204, "it is leased");
+    drop(unread);
+    let answer = ask(owner.port, &pop("large", "wait=true&timeout=5000")).await;
+    assert_eq!(answer.status(), 200, "it was given back");
+}
+
+#[tokio::test]
+async fn a_lease_that_was_written_stays() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    for round in 0..50 {
+        let queue = format!("q{round}");
+        push(entry.port, &queue, "1").await;
+        assert_eq!(ask(entry.port, &pop(&queue, "")).await.status(), 200);
+    }
+    sleep(Duration::from_millis(200)).await;
+    for round in 0..50 {
+        assert_eq!(ask(owner.port, &pop(&format!("q{round}"), "")).await.status(), 204, "{round}");
+    }
+}
+
+#[tokio::test]
+async fn parked_pops_follow_the_slot() {
+    let hub = hub();
+    let (owner, entry) = pair(&hub).await;
+    let through = [&owner, &entry].map(|process| process.port);
+    let mut parked = Vec::new();
+    for (port, queue) in through.into_iter().zip(["a", "b"]) {
+        parked.push((queue, send(port, &pop(queue, "wait=true&timeout=10000")).await));
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert!(owner.joined.retire().await);
+    let answer = ask(owner.port, &get("/api/v1/resources/queues")).await;
+    assert_eq!(answer.status(), 200, "it forwards now");
+    for (queue, _) in &parked {
+        push(owner.port, queue, "1").await;
+    }
+    for (queue, parked) in parked {
+        assert_eq!(read(parked).await.status(), 200, "{queue}");
+    }
+    // Who still waits there when it closes is told that there is nothing.
+    let waiting = send(owner.port, &pop("c", "wait=true&timeout=60000")).await;
+    sleep(Duration::from_millis(100)).await;
+    owner.stop.cancel();
+    assert_eq!(read(waiting).await.status(), 204);
+}
+
+#[tokio::test]
+async fn without_an_owner_requests_are_held_and_then_refused() {
+    let hub = hub();
+    let (listener, port) = listener().await;
+    let (slots, _joined) = enter(&hub, "alone", port).await;
+    hub.cut("alone", true);
+    sleep(Duration::from_millis(3_700)).await;
+    tokio::spawn(serve(listener, Service::new(slots, HttpSettings::default()), CancellationToken::new()));
+    let start = Instant::now();
+    let answer = ask(port, &get("/api/v1/resources/queues")).await;
+    assert_eq!((answer.status(), answer.head.contains("retry-after: 1")), (503, true), "{}", answer.text());
+    assert!(start.elapsed() > Duration::from_millis(1_800) && start.elapsed() < Duration::from_millis(2_800));
+}
+
+/// A broker that owns the slots but whose port is `listener`'s, and one that forwards to it.
+async fn impostor(hub: &Hub) -> (TcpListener, (Slots, Joined), Process) {
+    let (listener, port) = listener().await;
+    let owner = enter(hub, "owner", port).await;
+    until("it takes the slot", || matches!(owner.0.place(TenantId::DEFAULT), Place::Here(_))).await;
+    let entry = start(hub, "entry").await;
+    until("it knows the owner", || matches!(entry.slots.place(TenantId::DEFAULT), Place::There(_))).await;
+    (listener, owner, entry)
+}
+
+#[tokio::test]
+async fn a_forward_that_broke_has_an_unknown_outcome() {
+    let hub = hub();
+    let (listener, _owner, entry) = impostor(&hub).await;
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("it accepts");
+            let mut buffer = [0; 65_536];
+            let _ =
+                timeout(Duration::from_millis(300), async { while stream.read(&mut buffer).await.is_ok() {} }).await;
+        }
+    });
+    let body = r#"{"items":[{"queue":"q","payload":1}]}"#;
+    let answer = ask(entry.port, &post("/api/v1/push", body)).await;
+    assert_eq!((answer.status(), answer.text().contains("outcome_unknown")), (503, true), "{}", answer.text());
+    let answer = ask(entry.port, &pop("q", "autoAck=true")).await;
+    assert!(answer.text().contains("outcome_unknown"), "{}", answer.text());
+    // What changes nothing is asked again until the time is over.
+    let answer = ask(entry.port, &get("/api/v1/resources/queues")).await;
+    assert_eq!((answer.status(), answer.text().contains("outcome_unknown")), (503, false), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_frozen_owner_stalls_nobody_for_long() {
+    let hub = hub();
+    let (listener, _owner, entry) = impostor(&hub).await;
+    // It accepts, and never says a word.
+    let _listener = listener;
+    let body = r#"{"items":[{"queue":"q","payload":1}]}"#;
+    let start = Instant::now();
+    let answer = ask(entry.port, &post("/api/v1/push", body)).await;
+    assert!(answer.text().contains("outcome_unknown"), "{}", answer.text());
+    assert!(start.elapsed() < Duration::from_millis(4_500), "{:?}", start.elapsed());
+}
