@@ -183,6 +183,16 @@ impl<'a> Peek<'a> {
         self.log.by_id.get(&id).map(|&at| &self.log.appended[at])
     }
 
+    /// Whether a registration of this time may have been written before a message. A call may be decided in parts: one of
+    /// them may be stored before a registration that is known before the call's answer.
+    pub fn registered_before(&self, registered: Timestamp, id: MessageId) -> bool {
+        let Some(message) = self.message(id) else { return true };
+        let later = |(commit, record): &(usize, SubscriptionRecord)| {
+            record.registered == registered && *commit > message.commit
+        };
+        !self.log.contacts.iter().any(later)
+    }
+
     /// The last message with this payload that may have been written since the command came.
     pub fn message_of(&self, payload: &Bytes) -> Option<&'a Appended> {
         let appended = self.log.appended[self.mark.appended..].iter().rev();

@@ -37,6 +37,8 @@ const PATIENCE: u64 = 30_000_000;
 /// A call that was not answered yet.
 #[derive(Clone)]
 pub struct Call {
+    /// After how many rounds of answers it was sent.
+    pub after: u64,
     pub id: RequestId,
     pub tenant: TenantId,
     pub command: Command,
@@ -80,6 +82,9 @@ pub struct Delivered {
 /// A message whose push was acknowledged.
 #[derive(Clone, Debug)]
 pub struct Kept {
+    /// After how many rounds of answers it was asked for.
+    pub after: u64,
+    /// In which round it was answered.
     pub round: u64,
     pub tenant: TenantId,
     pub queue: QueueName,
@@ -300,6 +305,7 @@ impl Run {
         let mark = self.log.mark();
         let excused = self.troubled();
         let call = Call {
+            after: self.round,
             id,
             tenant,
             command: command.clone(),

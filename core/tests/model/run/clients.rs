@@ -62,6 +62,7 @@ impl Run {
             return Err(format!("{id} was given out twice"));
         }
         self.kept.push(Kept {
+            after: call.after,
             round: self.round,
             tenant: call.tenant,
             queue: queue.clone(),

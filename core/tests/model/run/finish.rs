@@ -9,8 +9,8 @@ use tidegate_core::reply::Reply;
 use tidegate_core::time::Timestamp;
 
 use super::super::spec::Wrong;
-use super::Run;
 use super::ask::tenant;
+use super::{Kept, Run};
 
 /// With more possible states than this it pays to ask which is the right one.
 const FEW_STATES: usize = 6;
@@ -122,7 +122,6 @@ impl Run {
                 return Err("commit times went backwards".to_owned());
             }
         }
-        let mut last: BTreeMap<(TenantId, &QueueName, &PartitionName), (u64, usize)> = BTreeMap::new();
         for kept in &self.kept {
             let Some(&place) = places.get(&kept.id) else {
                 if kept.doubtful {
@@ -130,11 +129,14 @@ impl Run {
                 }
                 return Err(format!("{} was acknowledged and is lost", kept.id));
             };
-            let lane = last.entry((kept.tenant, &kept.queue, &kept.partition)).or_insert((kept.round, place));
-            if kept.round > lane.0 && place <= lane.1 {
+            // Calls that were under way together may be stored in either order.
+            let lane = |other: &&Kept| {
+                (other.tenant, &other.queue, &other.partition) == (kept.tenant, &kept.queue, &kept.partition)
+            };
+            let mut before = self.kept.iter().filter(lane).filter(|other| other.round <= kept.after);
+            if before.any(|other| places.get(&other.id).is_some_and(|&there| there >= place)) {
                 return Err(format!("{} overtook what was acknowledged before it", kept.id));
             }
-            *lane = (kept.round, lane.1.max(place));
         }
         Ok(())
     }

@@ -146,7 +146,8 @@ impl Model {
             if partition.messages.last().is_some_and(|last| last.created > created) {
                 return Err(format!("commit times went backwards in {queue}/{}", partition.name));
             }
-            if registered.is_some_and(|registered| registered >= created) {
+            let before = |registered: &Timestamp| peek.registered_before(*registered, message.id);
+            if registered.filter(before).is_some_and(|registered| registered >= created) {
                 return Err(format!("a group registered at {registered:?}, and the commit after it says {created:?}"));
             }
             // A registration pushes later commits a microsecond on; that is all that may come between.
