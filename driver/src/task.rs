@@ -232,6 +232,7 @@ impl<S: Store> Task<S> {
 
     /// Tells the operator what the core cannot: it has no log.
     fn log(&mut self, reply: &StoreReply) {
+        let slot = self.standings.as_ref().map(|(_, slot)| slot.0);
         let works = match reply {
             StoreReply::Failed(error) => {
                 if self.store_works {
@@ -246,19 +247,19 @@ impl<S: Store> Task<S> {
                 false
             }
             StoreReply::Fenced => {
-                tracing::warn!("another broker owns the slot now");
+                tracing::warn!(slot, "another broker owns the slot now");
                 true
             }
             StoreReply::SuffixLost => {
-                tracing::error!("the store has lost acknowledged commits; loading everything anew");
+                tracing::error!(slot, "the store has lost acknowledged commits; loading everything anew");
                 true
             }
             StoreReply::Taken(epoch) => {
-                tracing::info!(epoch = epoch.0, "the slot is ours");
+                tracing::info!(slot, epoch = epoch.0, "the slot is ours");
                 true
             }
             StoreReply::Released => {
-                tracing::info!("the slot is released");
+                tracing::info!(slot, "the slot is released");
                 true
             }
             StoreReply::Watched(_)

@@ -107,14 +107,14 @@ pub(crate) struct Before {
     pub(crate) forwarded: bool,
 }
 
-/// How long a request is held: a pop within its own wait.
+/// How long a request is held: a pop for as long as it would wait anyway. One with a short wait is no worse off than one
+/// that does not wait at all.
 fn patience(shared: &Shared, head: &Parts, kind: Kind) -> Duration {
-    let hold = Duration::from_micros(HOLD.as_micros().unsigned_abs());
-    let wait =
-        || pop::wait(Query::new(head.uri.query()), shared.settings.default_timeout).filter(|wait| wait.is_positive());
+    let duration = |span: Span| Duration::from_micros(span.as_micros().max(0).unsigned_abs());
+    let wait = || pop::wait(Query::new(head.uri.query()), shared.settings.default_timeout);
     match kind {
-        Kind::Pop => wait().map_or(hold, |wait| Duration::from_micros(wait.as_micros().unsigned_abs())),
-        Kind::Local | Kind::Read | Kind::Write => hold,
+        Kind::Pop => duration(HOLD).max(wait().map_or(Duration::ZERO, duration)),
+        Kind::Local | Kind::Read | Kind::Write => duration(HOLD),
     }
 }
 

@@ -90,9 +90,14 @@ enum State {
     Released,
 }
 
-/// Whether nothing that was asked of the store has anything to do with the slot's content.
-fn only_about_ownership(pending: &Pending) -> bool {
-    matches!(pending, Pending::Slot(_) | Pending::Probe(_))
+/// Whether a request to the store may still be under way when the slot is given up: none that has to do with its content,
+/// and no renewal, which would be told that the slot is another's.
+fn may_outlive_the_slot(pending: &Pending) -> bool {
+    match pending {
+        Pending::Slot(asked) => !matches!(asked, Asked::Renew(..)),
+        Pending::Probe(_) => true,
+        _ => false,
+    }
 }
 
 impl Ownership {
@@ -587,7 +592,7 @@ impl Broker {
         }
         let quiet = self.commits.idle() && self.deliveries.is_empty() && self.backlog.is_empty();
         let quiet =
-            quiet && self.loads.idle() && self.barrier.is_none() && self.pending.values().all(only_about_ownership);
+            quiet && self.loads.idle() && self.barrier.is_none() && self.pending.values().all(may_outlive_the_slot);
         match self.ownership.state {
             State::Vacant if self.draining => self.ownership.state = State::Released,
             State::Owned | State::Loading(..) if quiet => self.release(),
