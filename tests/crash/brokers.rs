@@ -33,9 +33,10 @@ impl Broker {
 
     pub fn start_program(program: &Path, store: &str, alone: bool, environment: &[(&str, &str)]) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let arguments = vec!["serve".to_owned(), format!("--listen={address}"), format!("--store={store}")];
-        // Others are told of it when brokers forward to each other; until then clients find the owner by trying.
-        let _ = alone;
+        let mut arguments = vec!["serve".to_owned(), format!("--listen={address}"), format!("--store={store}")];
+        if !alone {
+            arguments.push(format!("--advertise=http://{address}"));
+        }
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("broker-{}.log", address.port()));
         let _ = fs::remove_file(&log);
         let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
