@@ -216,7 +216,7 @@ fn a_value_that_does_not_parse_stops_the_start_and_names_itself() {
     let cases = [
         ("PORT", "http"),
         ("TIDEGATE_LISTEN", "6632"),
-        ("TIDEGATE_STORE", "postgres://user:hunter2@db/queen"),
+        ("TIDEGATE_STORE", "mysql://user:hunter2@db/queen"),
         ("TIDEGATE_REQUIRE_LEASE", "sometimes"),
         ("TIDEGATE_LOG_FORMAT", "xml"),
         ("QUEEN_MAX_BODY_BYTES", "64MB"),
@@ -269,7 +269,7 @@ fn listen_goes_before_its_variable_and_that_before_port() {
 
 #[test]
 fn variables_without_effect_are_named_once() {
-    let environment = [("PG_PASSWORD", "hunter2"), ("QUEEN_V2_ZSTD_LEVEL", "9"), ("POP_WAIT_MAX_INTERVAL_MS", "1")];
+    let environment = [("JWT_SECRET", "hunter2"), ("QUEEN_V2_ZSTD_LEVEL", "9"), ("POP_WAIT_MAX_INTERVAL_MS", "1")];
     let mut broker = Broker::start_with(&["--log-format", "json"], &environment);
     signal(broker.process(), Signal::TERM);
     end(&mut broker);
@@ -284,7 +284,7 @@ fn variables_without_effect_are_named_once() {
     let events: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(line).expect("JSON logs")).collect();
     let named: Vec<_> = events.iter().filter(|event| event["fields"]["variables"].is_string()).collect();
     assert_eq!(named.len(), 1, "{log}");
-    let variables = "PG_PASSWORD, POP_WAIT_MAX_INTERVAL_MS, QUEEN_V2_ZSTD_LEVEL";
+    let variables = "JWT_SECRET, POP_WAIT_MAX_INTERVAL_MS, QUEEN_V2_ZSTD_LEVEL";
     assert_eq!(named[0]["fields"]["variables"], variables);
 }
 
