@@ -60,10 +60,13 @@ fn a_tenants_slot_never_changes() {
 /// Written down once: a store is laid out by them.
 const EXPECTED_SLOTS: [u8; 12] = [8, 11, 15, 3, 12, 1, 11, 0, 5, 0, 9, 14];
 
+/// Me, everybody alive, who owns how many; how many to contend for, how many to give away.
+type Spread = (&'static str, &'static [&'static str], &'static [(&'static str, usize)], usize, usize);
+
 #[test]
 fn slots_spread_over_the_living() {
     // me, everybody alive, who owns how many; how many to contend for (own ones included), how many to give away
-    let cases: &[(&str, &[&str], &[(&str, usize)], usize, usize)] = &[
+    let cases: &[Spread] = &[
         ("a", &["a"], &[("", 16)], 16, 0),
         ("a", &["a", "b"], &[("", 16)], 8, 0),
         ("b", &["a", "b"], &[("", 16)], 8, 0),
