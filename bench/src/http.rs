@@ -101,10 +101,13 @@ struct Round {
 }
 
 /// What one load saw.
-struct Measured {
-    rate: f64,
-    p50: f64,
-    p99: f64,
+pub struct Measured {
+    /// Requests a second.
+    pub rate: f64,
+    /// Latency in microseconds, median.
+    pub p50: f64,
+    /// The same, 99th percentile.
+    pub p99: f64,
     /// CPU time of the serving process for a request, in microseconds.
     cpu: f64,
 }
@@ -158,11 +161,12 @@ async fn compare(arguments: &Arguments) -> Result<Vec<Round>, Failure> {
     let product = listener.local_addr()?;
     tokio::spawn(serve(listener, service(settings)?, stop.clone()));
 
+    let millis = (arguments.seconds * 1_000 / arguments.rounds).max(1);
     let mut rounds = Vec::new();
     for number in 0..arguments.rounds {
         let round = Round {
-            empty: load(arguments, empty, number * 2, false).await?,
-            product: load(arguments, product, number * 2 + 1, true).await?,
+            empty: load(arguments.connections, millis, empty, number * 2, false).await?,
+            product: load(arguments.connections, millis, product, number * 2 + 1, true).await?,
         };
         rounds.push(round);
     }
@@ -189,11 +193,17 @@ async fn answer_fixed(request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 /// Loads one server from a process of its own.
-async fn load(arguments: &Arguments, address: SocketAddr, run: u64, queued: bool) -> Result<Measured, Failure> {
+pub async fn load(
+    connections: u16,
+    millis: u64,
+    address: SocketAddr,
+    run: u64,
+    queued: bool,
+) -> Result<Measured, Failure> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.arg("load").arg("--address").arg(address.to_string());
-    command.arg("--connections").arg(arguments.connections.to_string());
-    command.arg("--millis").arg((arguments.seconds * 1_000 / arguments.rounds).max(1).to_string());
+    command.arg("--connections").arg(connections.to_string());
+    command.arg("--millis").arg(millis.to_string());
     command.arg("--run").arg(run.to_string());
     if queued {
         command.arg("--expect-queued");

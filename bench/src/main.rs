@@ -1,6 +1,7 @@
 //! `tidegate-bench`: how fast and how small the broker is. Figures are of the machine they are taken on, so each run
 //! prints it.
 
+mod forward;
 mod http;
 mod load;
 mod machine;
@@ -22,7 +23,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Parser)]
-#[command(name = "tidegate-bench", version, about = "Measures Tidegate: the core alone, HTTP beside an empty handler")]
+#[command(
+    name = "tidegate-bench",
+    version,
+    about = "Measures Tidegate: the core alone, HTTP beside an empty handler, forwarding"
+)]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -32,6 +37,7 @@ struct Arguments {
 enum What {
     Core(speed::Arguments),
     Http(http::Arguments),
+    Forward(forward::Arguments),
     #[command(hide = true)]
     Load(load::Arguments),
 }
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
         What::Core(arguments) if arguments.measures_memory() => memory::run(&arguments),
         What::Core(arguments) => speed::run(&arguments),
         What::Http(arguments) => http::run(&arguments),
+        What::Forward(arguments) => forward::run(&arguments),
         What::Load(arguments) => load::run(&arguments),
     };
     match outcome {
