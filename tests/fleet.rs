@@ -186,7 +186,7 @@ fn a_push_through_one_wakes_a_pop_through_another_quickly() {
         })
         .collect();
     took.sort_unstable();
-    println!("wake-up through another broker: median {:?}, p99 {:?}, longest {:?}", took[100], took[197], took[199]);
+    eprintln!("wake-up through another broker: median {:?}, p99 {:?}, longest {:?}", took[100], took[197], took[199]);
     assert!(took[197] < Duration::from_millis(50), "{took:?}");
 }
 
@@ -196,7 +196,7 @@ fn after_the_owner_was_killed_another_serves_within_two_seconds() {
     assert_eq!(Client::of(&fleet.brokers[0]).push("q", "before").expect("it answers").0, 201);
     signal(&mut owner, Signal::KILL);
     let (took, ids) = time_to_serve(&fleet, "q");
-    println!("after SIGKILL of the owner another serves in {took:?}");
+    eprintln!("after SIGKILL of the owner another serves in {took:?}");
     assert!(took < Duration::from_secs(2), "{took:?}");
     let drained = Client::of(&fleet.brokers[1]).drain("q");
     assert_eq!((drained.first().map(String::as_str), drained.last()), (Some("before"), ids.last()));
@@ -215,7 +215,7 @@ fn after_the_owner_was_frozen_another_serves_and_what_the_frozen_one_did_counts_
     let mut leased =
         leased.send("GET", "/api/v1/pop/queue/q", "").expect("the kernel takes it").try_clone().expect("a socket");
     let (took, served) = time_to_serve(&fleet, "q");
-    println!("after SIGSTOP of the owner another serves in {took:?}");
+    eprintln!("after SIGSTOP of the owner another serves in {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     let mut other = Client::of(&fleet.brokers[0]);
     let mut seen = other.drain("q");
@@ -270,7 +270,7 @@ fn a_rolling_restart_under_load_fails_and_stalls_nobody() {
     stop.store(true, Ordering::Relaxed);
     let mut pushed: Vec<String> = clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
     let (requests, longest) = (seen.requests.load(Ordering::Relaxed), *seen.longest.lock().expect("no panic"));
-    println!("rolling restart: {requests} requests, the longest took {longest:?}");
+    eprintln!("rolling restart: {requests} requests, the longest took {longest:?}");
     let failures = seen.failures.lock().expect("no panic");
     assert!(failures.is_empty(), "{failures:?}");
     assert!(longest < Duration::from_secs(2), "{longest:?}");

@@ -199,7 +199,7 @@ fn a_restart_delivers_from_many_partitions_at_once_and_all_in_the_end() {
         let of_partition = |n: u64| Item { lane: Lane::new("q", &format!("p{n}")), ..item("q", format!("m{n}")) };
         push(&mut client, &(start..start + 1_000).map(of_partition).collect::<Vec<_>>());
     }
-    stage.broker.stop();
+    stage.broker.kill();
     let started = Instant::now();
     stage.broker.resume();
     let any = Pop { partition: None, ..pop("q", "g", 600) };
