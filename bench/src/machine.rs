@@ -113,3 +113,24 @@ fn kibibytes(file: &str, name: &str) -> Option<u64> {
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
+
+/// CPU seconds that a process has used, its threads included; 0 when it is gone.
+pub fn cpu_of(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything, the 12th and 13th fields are ticks of a hundredth of a second.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    fields.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// CPU seconds of all processes of a name, and of their children that have ended.
+pub fn cpu_of_name(name: &str) -> f64 {
+    let named = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (head, rest) = stat.rsplit_once(')')?;
+        let ours = head.ends_with(&format!("({name}"));
+        let ticks = rest.split_whitespace().skip(11).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
+        ours.then(|| ticks.sum::<f64>())
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(named).sum::<f64>() / 100.0
+}

@@ -1,12 +1,14 @@
 //! `tidegate-bench`: how fast and how small the broker is. Figures are of the machine they are taken on, so each run
 //! prints it.
 
+mod drive;
 mod forward;
 mod http;
 mod load;
 mod machine;
 mod memory;
 mod payload;
+mod postgres;
 mod pump;
 mod report;
 mod speed;
@@ -38,8 +40,11 @@ enum What {
     Core(speed::Arguments),
     Http(http::Arguments),
     Forward(forward::Arguments),
+    Postgres(postgres::Arguments),
     #[command(hide = true)]
     Load(load::Arguments),
+    #[command(hide = true)]
+    Drive(drive::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +54,8 @@ fn main() -> ExitCode {
         What::Http(arguments) => http::run(&arguments),
         What::Forward(arguments) => forward::run(&arguments),
         What::Load(arguments) => load::run(&arguments),
+        What::Postgres(arguments) => postgres::run(&arguments),
+        What::Drive(arguments) => drive::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,356 @@
+//! The load of `tidegate-bench postgres`, in a process of its own: one thread a connection, requests written by hand.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection, Row};
+
+use crate::Failure;
+use crate::report;
+
+const BATCH: u64 = 100;
+const PARTITIONS: u64 = 1_000;
+
+/// Who is loaded.
+pub enum Target {
+    /// A broker.
+    Tidegate(SocketAddr),
+    /// A database with pgmq in it.
+    Pgmq(String),
+}
+
+/// What is done.
+#[derive(Clone, Copy)]
+pub struct Work {
+    what: What,
+    round: u64,
+    amount: u64,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// Push for so many milliseconds.
+    Push,
+    /// Push so many messages.
+    Fill,
+    /// Take and ack or delete until nothing is left.
+    Drain,
+}
+
+impl Work {
+    /// Pushes batches for so long.
+    pub fn push(round: u64, millis: u64) -> Self {
+        Work { what: What::Push, round, amount: millis }
+    }
+
+    /// Makes a backlog.
+    pub fn fill(round: u64, messages: u64) -> Self {
+        Work { what: What::Fill, round, amount: messages }
+    }
+
+    /// Drains it.
+    pub fn drain(round: u64) -> Self {
+        Work { what: What::Drain, round, amount: 0 }
+    }
+}
+
+/// What a load did.
+pub struct Outcome {
+    /// Messages pushed, or taken and done with.
+    pub messages: f64,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+/// Starts the load in a process of its own and waits for its end.
+pub fn start(target: &Target, work: Work, connections: u16) -> Result<Outcome, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("drive").arg("--what").arg(match work.what {
+        What::Push => "push",
+        What::Fill => "fill",
+        What::Drain => "drain",
+    });
+    command.args(["--round", &work.round.to_string(), "--amount", &work.amount.to_string()]);
+    command.args(["--connections", &connections.to_string()]);
+    match target {
+        Target::Tidegate(address) => command.args(["--tidegate", &address.to_string()]),
+        Target::Pgmq(url) => command.args(["--pgmq", url]),
+    };
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    let told: Value = serde_json::from_slice(&output.stdout)?;
+    let of = |name: &str| told[name].as_f64().ok_or("the load told nothing");
+    Ok(Outcome { messages: of("messages")?, seconds: of("seconds")? })
+}
+
+/// The load generator of `postgres`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The broker
+    #[arg(long)]
+    tidegate: Option<SocketAddr>,
+    /// The database with pgmq
+    #[arg(long)]
+    pgmq: Option<String>,
+    /// What to do
+    #[arg(long)]
+    what: What,
+    /// Tells this round's queues from those of other rounds
+    #[arg(long)]
+    round: u64,
+    /// Milliseconds to push, or messages to fill
+    #[arg(long)]
+    amount: u64,
+    /// Connections
+    #[arg(long)]
+    connections: u64,
+}
+
+/// Runs and prints one line of JSON.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let queue = match arguments.what {
+        What::Push => format!("pushed_{}", arguments.round),
+        What::Fill | What::Drain => format!("drained_{}", arguments.round),
+    };
+    let begun = Instant::now();
+    let end = match arguments.what {
+        What::Push => begun + Duration::from_millis(arguments.amount),
+        What::Fill | What::Drain => begun + Duration::from_secs(600),
+    };
+    let left = AtomicU64::new(match arguments.what {
+        What::Fill => arguments.amount / BATCH,
+        What::Push | What::Drain => u64::MAX,
+    });
+    if let Some(url) = &arguments.pgmq {
+        pgmq_queue(url, &queue)?;
+    }
+    let done: Result<Vec<u64>, Failure> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..arguments.connections)
+            .map(|number| {
+                let (queue, left) = (&queue, &left);
+                scope.spawn(move || one(arguments, number, queue, end, left))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a connection's thread panicked")?).collect()
+    });
+    let messages: u64 = done?.into_iter().sum();
+    report::json(&json!({ "messages": messages, "seconds": begun.elapsed().as_secs_f64() }));
+    Ok(())
+}
+
+/// Takes one of the batches that are left.
+fn take(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+fn one(arguments: &Arguments, number: u64, queue: &str, end: Instant, left: &AtomicU64) -> Result<u64, Failure> {
+    match (&arguments.tidegate, &arguments.pgmq) {
+        (Some(address), _) => {
+            let mut connection = Connected::to(*address)?;
+            match arguments.what {
+                What::Drain => connection.drain(queue),
+                What::Push | What::Fill => connection.push(queue, number, end, left),
+            }
+        }
+        (None, Some(url)) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut connection = PgConnection::connect(url).await?;
+                match arguments.what {
+                    What::Drain => pgmq_drain(&mut connection, queue).await,
+                    What::Push | What::Fill => pgmq_push(&mut connection, queue, number, end, left).await,
+                }
+            })
+        }
+        (None, None) => Err("expected --tidegate or --pgmq".into()),
+    }
+}
+
+/// An event of 200 to 300 bytes, different for each number.
+fn event(number: u64) -> String {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let kind = ["created", "paid", "packed", "shipped", "returned"][(mixed >> 20) as usize % 5];
+    let city = ["Lisboa", "Kraków", "Malmö", "Gent", "Torino", "Cork", "Graz"][(mixed >> 30) as usize % 7];
+    format!(
+        "{{\"id\":\"{mixed:016x}{number:08x}\",\"type\":\"order.{kind}\",\"customer\":{{\"id\":{},\"city\":\"{city}\"}},\
+         \"total\":{}.{:02},\"currency\":\"EUR\",\"lines\":[{{\"sku\":\"{:06X}\",\"n\":{}}},{{\"sku\":\"{:06X}\",\"n\":{}}}],\
+         \"trace\":\"{:016x}\"}}",
+        mixed >> 40,
+        (mixed >> 12) % 900,
+        mixed % 100,
+        (mixed >> 8) & 0xff_ffff,
+        mixed % 7 + 1,
+        (mixed >> 33) & 0xff_ffff,
+        mixed % 5 + 1,
+        mixed.rotate_left(29) ^ number,
+    )
+}
+
+struct Connected {
+    stream: BufReader<TcpStream>,
+    address: SocketAddr,
+    body: Vec<u8>,
+    line: String,
+}
+
+impl Connected {
+    fn to(address: SocketAddr) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Connected {
+            stream: BufReader::with_capacity(1 << 16, stream),
+            address,
+            body: Vec::new(),
+            line: String::new(),
+        })
+    }
+
+    /// Sends a request and reads its answer: the status, and the body in `self.body`.
+    fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<u16, Failure> {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address).into_bytes();
+        write!(request, "content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len())?;
+        request.extend_from_slice(body);
+        self.stream.get_mut().write_all(&request)?;
+        let (mut status, mut length) = (0, 0);
+        loop {
+            self.line.clear();
+            self.stream.read_line(&mut self.line)?;
+            let line = self.line.trim_end();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
+                status = rest.get(..3).unwrap_or_default().parse()?;
+            } else if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse()?;
+            }
+        }
+        self.body.resize(length, 0);
+        self.stream.read_exact(&mut self.body)?;
+        Ok(status)
+    }
+
+    fn push(&mut self, queue: &str, number: u64, end: Instant, left: &AtomicU64) -> Result<u64, Failure> {
+        let (mut pushed, mut body) = (0u64, String::new());
+        while Instant::now() < end && take(left) {
+            let first = (number << 32) + pushed;
+            let partition = (number * 131 + pushed / BATCH) % PARTITIONS;
+            body.clear();
+            body.push_str("{\"items\":[");
+            for n in first..first + BATCH {
+                if n > first {
+                    body.push(',');
+                }
+                body.push_str(&format!(
+                    "{{\"queue\":\"{queue}\",\"partition\":\"{partition}\",\"transactionId\":\"{n:x}\",\"payload\":{}}}",
+                    event(n)
+                ));
+            }
+            body.push_str("]}");
+            match self.call("POST", "/api/v1/push", body.as_bytes())? {
+                201 => pushed += BATCH,
+                status => return Err(format!("a push is answered {status}").into()),
+            }
+        }
+        Ok(pushed)
+    }
+
+    fn drain(&mut self, queue: &str) -> Result<u64, Failure> {
+        let path = format!("/api/v1/pop/queue/{queue}?batch={BATCH}&consumerGroup=bench&partitions=1");
+        let mut done = 0;
+        let mut idle = 0;
+        loop {
+            match self.call("GET", &path, b"")? {
+                200 => idle = 0,
+                // Partitions may be under way in others' hands.
+                204 if idle < 20 => {
+                    idle += 1;
+                    thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                204 => return Ok(done),
+                // The slot of the broker that just started is being taken.
+                503 if done == 0 => {
+                    thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                status => return Err(format!("a pop is answered {status}").into()),
+            }
+            let delivery: Value = serde_json::from_slice(&self.body)?;
+            let messages = delivery["messages"].as_array().ok_or("a delivery without messages")?;
+            let acks: Vec<Value> = messages
+                .iter()
+                .map(|message| {
+                    json!({ "transactionId": message["transactionId"], "partitionId": message["partitionId"],
+                        "leaseId": message["leaseId"], "status": "completed" })
+                })
+                .collect();
+            let count = acks.len() as u64;
+            let body = json!({ "consumerGroup": "bench", "acknowledgments": acks }).to_string();
+            match self.call("POST", "/api/v1/ack/batch", body.as_bytes())? {
+                200 => done += count,
+                status => return Err(format!("an ack is answered {status}").into()),
+            }
+        }
+    }
+}
+
+fn pgmq_queue(url: &str, queue: &str) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut connection = PgConnection::connect(url).await?;
+        sqlx::query("SELECT pgmq.create($1)").bind(queue).execute(&mut connection).await?;
+        Ok(())
+    })
+}
+
+async fn pgmq_push(
+    connection: &mut PgConnection,
+    queue: &str,
+    number: u64,
+    end: Instant,
+    left: &AtomicU64,
+) -> Result<u64, Failure> {
+    let mut pushed = 0;
+    while Instant::now() < end && take(left) {
+        let first = (number << 32) + pushed;
+        let events: Vec<String> = (first..first + BATCH).map(event).collect();
+        sqlx::query("SELECT pgmq.send_batch($1, $2::text[]::jsonb[])")
+            .bind(queue)
+            .bind(events)
+            .execute(&mut *connection)
+            .await?;
+        pushed += BATCH;
+    }
+    Ok(pushed)
+}
+
+async fn pgmq_drain(connection: &mut PgConnection, queue: &str) -> Result<u64, Failure> {
+    let mut done = 0;
+    loop {
+        let rows = sqlx::query("SELECT msg_id, message::text FROM pgmq.read($1, 60, 100)")
+            .bind(queue)
+            .fetch_all(&mut *connection)
+            .await?;
+        if rows.is_empty() {
+            return Ok(done);
+        }
+        let ids = rows.iter().map(|row| row.try_get::<i64, _>(0)).collect::<Result<Vec<_>, _>>()?;
+        sqlx::query("SELECT count(*) FROM pgmq.delete($1, $2::bigint[])")
+            .bind(queue)
+            .bind(&ids)
+            .execute(&mut *connection)
+            .await?;
+        done += ids.len() as u64;
+    }
+}
