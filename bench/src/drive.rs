@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
 
@@ -193,6 +194,35 @@ fn event(number: u64) -> String {
     )
 }
 
+/// What a consumer needs of a delivery.
+#[derive(Deserialize)]
+struct Delivery<'a> {
+    #[serde(borrow)]
+    messages: Vec<Ack<'a>>,
+}
+
+/// A delivered message, and its ack.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ack<'a> {
+    transaction_id: &'a str,
+    partition_id: &'a str,
+    lease_id: &'a str,
+    #[serde(skip_deserializing, default = "completed")]
+    status: &'static str,
+}
+
+fn completed() -> &'static str {
+    "completed"
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Acks<'a> {
+    consumer_group: &'a str,
+    acknowledgments: Vec<Ack<'a>>,
+}
+
 struct Connected {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
@@ -286,18 +316,11 @@ impl Connected {
                 }
                 status => return Err(format!("a pop is answered {status}").into()),
             }
-            let delivery: Value = serde_json::from_slice(&self.body)?;
-            let messages = delivery["messages"].as_array().ok_or("a delivery without messages")?;
-            let acks: Vec<Value> = messages
-                .iter()
-                .map(|message| {
-                    json!({ "transactionId": message["transactionId"], "partitionId": message["partitionId"],
-                        "leaseId": message["leaseId"], "status": "completed" })
-                })
-                .collect();
-            let count = acks.len() as u64;
-            let body = json!({ "consumerGroup": "bench", "acknowledgments": acks }).to_string();
-            match self.call("POST", "/api/v1/ack/batch", body.as_bytes())? {
+            let delivery: Delivery<'_> = serde_json::from_slice(&self.body)?;
+            let acknowledgments = delivery.messages;
+            let count = acknowledgments.len() as u64;
+            let body = serde_json::to_vec(&Acks { consumer_group: "bench", acknowledgments })?;
+            match self.call("POST", "/api/v1/ack/batch", &body)? {
                 200 => done += count,
                 status => return Err(format!("an ack is answered {status}").into()),
             }

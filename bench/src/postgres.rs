@@ -1,7 +1,7 @@
 //! `tidegate-bench postgres`: Tidegate over Postgres beside pgmq on the same server, in turns.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use sqlx::{Connection, Executor, PgConnection, Row};
@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     consumers: u16,
     /// Messages to drain
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 500_000)]
     backlog: u64,
     /// How long each push of a round takes, in milliseconds
     #[arg(long, default_value_t = 4_000)]
@@ -65,14 +65,35 @@ impl Broker {
         BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut line)?;
         let address =
             line.trim().strip_prefix("listening on http://").ok_or("it did not say where it listens")?.parse()?;
-        Ok(Broker { process, address })
+        let broker = Broker { process, address };
+        while !broker.serves()? {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Ok(broker)
+    }
+
+    fn target(&self) -> Target {
+        Target::Tidegate(self.address)
+    }
+
+    /// Whether it has the slot.
+    fn serves(&self) -> Result<bool, Failure> {
+        let mut stream = TcpStream::connect(self.address)?;
+        write!(stream, "GET /api/v1/resources/queues HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 200"))
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
+        // In good order, so that the next one need not wait. It may have ended by itself.
+        if let Ok(process) = i32::try_from(self.process.id())
+            && let Some(process) = rustix::process::Pid::from_raw(process)
+        {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+        }
         let _ = self.process.wait();
     }
 }
@@ -98,6 +119,14 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(PgConnection::connect(url))?;
         Ok(Server { connection, runtime })
+    }
+
+    /// Sees to it that what the last load left to be tidied is not paid by the next.
+    fn rest(&mut self) -> Result<(), Failure> {
+        for statement in ["VACUUM", "CHECKPOINT"] {
+            self.runtime.block_on(self.connection.execute(statement))?;
+        }
+        Ok(())
     }
 
     fn wal(&mut self) -> Result<f64, Failure> {
@@ -129,26 +158,33 @@ fn measure(
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Machine::here().print();
     let mut server = Server::at(&arguments.store)?;
-    let mut broker = Some(Broker::start(&arguments.store)?);
     let pgmq = arguments.pgmq.clone().map(Target::Pgmq);
     let (mut pushes, mut drains) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
-        let (push, fill, drain) =
-            (Work::push(round, arguments.millis), Work::fill(round, arguments.backlog), Work::drain(round));
-        let here =
-            |broker: &Option<Broker>| broker.as_ref().map(|broker| Target::Tidegate(broker.address)).ok_or("no broker");
-        let target = here(&broker)?;
-        pushes.push(measure(&mut server, broker.as_ref(), &target, push, arguments.producers)?);
-        measure(&mut server, broker.as_ref(), &target, fill, 8)?;
+        let (fill, drain) = (Work::fill(round, arguments.backlog), Work::drain(round));
+        let broker = Broker::start(&arguments.store)?;
+        measure(&mut server, Some(&broker), &broker.target(), fill, 8)?;
+        drop(broker);
+        server.rest()?;
         // What is drained was written before the start.
-        drop(broker.take());
-        broker = Some(Broker::start(&arguments.store)?);
-        let target = here(&broker)?;
-        drains.push(measure(&mut server, broker.as_ref(), &target, drain, arguments.consumers)?);
-        if let Some(target) = &pgmq {
-            pushes.push(measure(&mut server, None, target, push, arguments.producers)?);
+        let broker = Broker::start(&arguments.store)?;
+        drains.push(measure(&mut server, Some(&broker), &broker.target(), drain, arguments.consumers)?);
+        drop(broker);
+        if let (Some(target), Some(url)) = (&pgmq, &arguments.pgmq) {
             measure(&mut server, None, target, fill, 8)?;
+            Server::at(url)?.rest()?;
             drains.push(measure(&mut server, None, target, drain, arguments.consumers)?);
+        }
+    }
+    for round in 0..arguments.rounds {
+        let push = Work::push(round, arguments.millis);
+        let broker = Broker::start(&arguments.store)?;
+        server.rest()?;
+        pushes.push(measure(&mut server, Some(&broker), &broker.target(), push, arguments.producers)?);
+        drop(broker);
+        if let Some(target) = &pgmq {
+            server.rest()?;
+            pushes.push(measure(&mut server, None, target, push, arguments.producers)?);
         }
     }
     let sides = if pgmq.is_some() { 2 } else { 1 };

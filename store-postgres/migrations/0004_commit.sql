@@ -82,28 +82,39 @@ BEGIN
     END IF;
 END $$;
 
--- Takes a commit's fence row: 0 go on, 1 fenced, 2 an acknowledged commit is missing.
+-- Takes a commit's fence row, and looks for the last two commits acknowledged to its sender: 0 go on, 1 fenced, 2 an
+-- acknowledged commit is missing. One statement: each costs as much as what it does.
 CREATE FUNCTION queen.fence_v1(
     p_slot smallint, p_lane smallint, p_epoch bigint, p_token uuid, p_epochs bigint[], p_numbers bigint[]
 ) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_whole boolean;
 BEGIN
-    PERFORM FROM queen.fences
+    SELECT (cardinality(p_epochs) < 1 OR EXISTS (SELECT FROM queen.commits c
+            WHERE c.slot = p_slot AND c.epoch = p_epochs[1] AND c.number = p_numbers[1]))
+        AND (cardinality(p_epochs) < 2 OR EXISTS (SELECT FROM queen.commits c
+            WHERE c.slot = p_slot AND c.epoch = p_epochs[2] AND c.number = p_numbers[2]))
+    INTO v_whole FROM queen.fences
         WHERE slot = p_slot AND lane = p_lane AND epoch = p_epoch AND token = p_token FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN 1;
-    END IF;
-    RETURN CASE WHEN queen.suffix_holds_v1(p_slot, p_epochs, p_numbers) THEN 0 ELSE 2 END;
+    RETURN CASE WHEN v_whole IS NULL THEN 1 WHEN v_whole THEN 0 ELSE 2 END;
 END $$;
 
--- The writes that every push, pop and ack makes, a column a field; the caller has the fence.
-CREATE FUNCTION queen.write_messages_v1(
-    p_slot smallint, p_epoch bigint, p_number bigint, p_time bigint,
+-- A commit: 0 done, 1 fenced, 2 an acknowledged commit is missing. It writes what every push, pop and ack writes, a
+-- column a field; records of other kinds follow in the same transaction.
+CREATE FUNCTION queen.commit_v1(
+    p_slot smallint, p_lane smallint, p_epoch bigint, p_token uuid, p_epochs bigint[], p_numbers bigint[],
+    p_number bigint, p_time bigint,
     p_segment_partitions uuid[], p_segment_starts bigint[], p_segment_created bigint[], p_segment_totals bigint[],
     p_segment_counts integer[], p_segment_bases uuid[], p_segment_hashes bytea[], p_segment_bodies bytea[],
     p_cursor_partitions uuid[], p_cursor_groups text[], p_cursor_next bigint[], p_cursor_consumed bigint[],
     p_cursor_leases uuid[], p_cursor_expires bigint[], p_cursor_ends bigint[], p_cursor_retries integer[]
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_status integer := queen.fence_v1(p_slot, p_lane, p_epoch, p_token, p_epochs, p_numbers);
 BEGIN
+    IF v_status <> 0 THEN
+        RETURN v_status;
+    END IF;
     INSERT INTO queen.commits (slot, epoch, number, time) VALUES (p_slot, p_epoch, p_number, p_time);
     IF cardinality(p_segment_partitions) > 0 THEN
         INSERT INTO queen.segments (partition, start, created, total, count, base, hashes, body)
@@ -119,25 +130,5 @@ BEGIN
                 consumed = excluded.consumed, lease = excluded.lease, lease_expires = excluded.lease_expires,
                 lease_end = excluded.lease_end, retries = excluded.retries;
     END IF;
-END $$;
-
--- A commit of messages and cursors only: 0 done, 1 fenced, 2 an acknowledged commit is missing.
-CREATE FUNCTION queen.commit_v1(
-    p_slot smallint, p_lane smallint, p_epoch bigint, p_token uuid, p_epochs bigint[], p_numbers bigint[],
-    p_number bigint, p_time bigint,
-    p_segment_partitions uuid[], p_segment_starts bigint[], p_segment_created bigint[], p_segment_totals bigint[],
-    p_segment_counts integer[], p_segment_bases uuid[], p_segment_hashes bytea[], p_segment_bodies bytea[],
-    p_cursor_partitions uuid[], p_cursor_groups text[], p_cursor_next bigint[], p_cursor_consumed bigint[],
-    p_cursor_leases uuid[], p_cursor_expires bigint[], p_cursor_ends bigint[], p_cursor_retries integer[]
-) RETURNS integer LANGUAGE plpgsql AS $$
-DECLARE
-    v_status integer := queen.fence_v1(p_slot, p_lane, p_epoch, p_token, p_epochs, p_numbers);
-BEGIN
-    IF v_status = 0 THEN
-        PERFORM queen.write_messages_v1(p_slot, p_epoch, p_number, p_time, p_segment_partitions, p_segment_starts,
-            p_segment_created, p_segment_totals, p_segment_counts, p_segment_bases, p_segment_hashes, p_segment_bodies,
-            p_cursor_partitions, p_cursor_groups, p_cursor_next, p_cursor_consumed, p_cursor_leases, p_cursor_expires,
-            p_cursor_ends, p_cursor_retries);
-    END IF;
-    RETURN v_status;
+    RETURN 0;
 END $$;
