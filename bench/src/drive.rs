@@ -223,7 +223,8 @@ struct Acks<'a> {
     acknowledgments: Vec<Ack<'a>>,
 }
 
-struct Connected {
+/// A keep-alive connection to a broker.
+pub struct Connected {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
     body: Vec<u8>,
@@ -231,7 +232,8 @@ struct Connected {
 }
 
 impl Connected {
-    fn to(address: SocketAddr) -> Result<Self, Failure> {
+    /// Connects.
+    pub fn to(address: SocketAddr) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -244,7 +246,7 @@ impl Connected {
     }
 
     /// Sends a request and reads its answer: the status, and the body in `self.body`.
-    fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<u16, Failure> {
+    pub fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<u16, Failure> {
         let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address).into_bytes();
         write!(request, "content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len())?;
         request.extend_from_slice(body);
@@ -271,60 +273,69 @@ impl Connected {
     }
 
     fn push(&mut self, queue: &str, number: u64, end: Instant, left: &AtomicU64) -> Result<u64, Failure> {
-        let (mut pushed, mut body) = (0u64, String::new());
+        let mut pushed = 0;
         while Instant::now() < end && take(left) {
-            let first = (number << 32) + pushed;
-            let partition = (number * 131 + pushed / BATCH) % PARTITIONS;
-            body.clear();
-            body.push_str("{\"items\":[");
-            for n in first..first + BATCH {
-                if n > first {
-                    body.push(',');
-                }
-                body.push_str(&format!(
-                    "{{\"queue\":\"{queue}\",\"partition\":\"{partition}\",\"transactionId\":\"{n:x}\",\"payload\":{}}}",
-                    event(n)
-                ));
-            }
-            body.push_str("]}");
-            match self.call("POST", "/api/v1/push", body.as_bytes())? {
-                201 => pushed += BATCH,
-                status => return Err(format!("a push is answered {status}").into()),
-            }
+            self.push_batch(queue, (number << 40) + pushed)?;
+            pushed += BATCH;
         }
         Ok(pushed)
     }
 
-    fn drain(&mut self, queue: &str) -> Result<u64, Failure> {
+    /// Pushes messages `first` to `first + 99` to one partition.
+    pub fn push_batch(&mut self, queue: &str, first: u64) -> Result<(), Failure> {
+        let partition = ((first >> 40) * 131 + first / BATCH) % PARTITIONS;
+        let mut body = String::with_capacity(40_000);
+        body.push_str("{\"items\":[");
+        for n in first..first + BATCH {
+            if n > first {
+                body.push(',');
+            }
+            body.push_str(&format!(
+                "{{\"queue\":\"{queue}\",\"partition\":\"{partition}\",\"transactionId\":\"{n:x}\",\"payload\":{}}}",
+                event(n)
+            ));
+        }
+        body.push_str("]}");
+        match self.call("POST", "/api/v1/push", body.as_bytes())? {
+            201 => Ok(()),
+            status => Err(format!("a push is answered {status}").into()),
+        }
+    }
+
+    /// Takes a batch and acks it: how many messages; none when there are none.
+    pub fn consume(&mut self, queue: &str) -> Result<Option<u64>, Failure> {
         let path = format!("/api/v1/pop/queue/{queue}?batch={BATCH}&consumerGroup=bench&partitions=1");
-        let mut done = 0;
-        let mut idle = 0;
-        loop {
-            match self.call("GET", &path, b"")? {
-                200 => idle = 0,
+        match self.call("GET", &path, b"")? {
+            200 => {}
+            204 => return Ok(None),
+            status => return Err(format!("a pop is answered {status}").into()),
+        }
+        let delivery: Delivery<'_> = serde_json::from_slice(&self.body)?;
+        let acknowledgments = delivery.messages;
+        let count = acknowledgments.len() as u64;
+        let body = serde_json::to_vec(&Acks { consumer_group: "bench", acknowledgments })?;
+        match self.call("POST", "/api/v1/ack/batch", &body)? {
+            200 => Ok(Some(count)),
+            status => Err(format!("an ack is answered {status}").into()),
+        }
+    }
+
+    fn drain(&mut self, queue: &str) -> Result<u64, Failure> {
+        let (mut done, mut idle) = (0, 0);
+        while idle < 20 {
+            match self.consume(queue)? {
+                Some(count) => {
+                    done += count;
+                    idle = 0;
+                }
                 // Partitions may be under way in others' hands.
-                204 if idle < 20 => {
+                None => {
                     idle += 1;
                     thread::sleep(Duration::from_millis(5));
-                    continue;
                 }
-                204 => return Ok(done),
-                // The slot of the broker that just started is being taken.
-                503 if done == 0 => {
-                    thread::sleep(Duration::from_millis(20));
-                    continue;
-                }
-                status => return Err(format!("a pop is answered {status}").into()),
-            }
-            let delivery: Delivery<'_> = serde_json::from_slice(&self.body)?;
-            let acknowledgments = delivery.messages;
-            let count = acknowledgments.len() as u64;
-            let body = serde_json::to_vec(&Acks { consumer_group: "bench", acknowledgments })?;
-            match self.call("POST", "/api/v1/ack/batch", &body)? {
-                200 => done += count,
-                status => return Err(format!("an ack is answered {status}").into()),
             }
         }
+        Ok(done)
     }
 }
 
@@ -346,7 +357,7 @@ async fn pgmq_push(
 ) -> Result<u64, Failure> {
     let mut pushed = 0;
     while Instant::now() < end && take(left) {
-        let first = (number << 32) + pushed;
+        let first = (number << 40) + pushed;
         let events: Vec<String> = (first..first + BATCH).map(event).collect();
         sqlx::query("SELECT pgmq.send_batch($1, $2::text[]::jsonb[])")
             .bind(queue)

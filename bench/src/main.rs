@@ -11,6 +11,7 @@ mod payload;
 mod postgres;
 mod pump;
 mod report;
+mod soak;
 mod speed;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ enum What {
     Http(http::Arguments),
     Forward(forward::Arguments),
     Postgres(postgres::Arguments),
+    Soak(soak::Arguments),
     #[command(hide = true)]
     Load(load::Arguments),
     #[command(hide = true)]
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         What::Forward(arguments) => forward::run(&arguments),
         What::Load(arguments) => load::run(&arguments),
         What::Postgres(arguments) => postgres::run(&arguments),
+        What::Soak(arguments) => soak::run(&arguments),
         What::Drive(arguments) => drive::run(&arguments),
     };
     match outcome {

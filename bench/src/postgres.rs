@@ -47,13 +47,15 @@ pub struct Arguments {
 }
 
 /// A broker, ended with this value.
-struct Broker {
+pub struct Broker {
     process: Child,
-    address: SocketAddr,
+    /// Where it listens.
+    pub address: SocketAddr,
 }
 
 impl Broker {
-    fn start(store: &str) -> Result<Self, Failure> {
+    /// Starts the program beside this one and waits until it has the slot.
+    pub fn start(store: &str) -> Result<Self, Failure> {
         let program = std::env::current_exe()?.with_file_name("tidegate");
         let mut process = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--store", store])

@@ -1,0 +1,177 @@
+//! `tidegate-bench soak`: steady traffic over Postgres, and whether tables and indexes stay small under it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, PgConnection, Row};
+
+use crate::Failure;
+use crate::drive::Connected;
+use crate::machine::Machine;
+use crate::postgres::Broker;
+use crate::report::{self, thousands};
+
+/// Producers and as many consumers.
+const CLIENTS: u64 = 4;
+/// How long a queue is used before the next one takes over; the one before it is deleted then.
+const SPELL: Duration = Duration::from_secs(20);
+/// How often is looked.
+const LOOK: Duration = Duration::from_secs(10);
+/// Share of updates of a hot table that must stay on their page.
+const HOT_BAR: f64 = 0.9;
+
+/// Pushes, pops and acks at a steady rate, in queues that are deleted in turn, and prints what Postgres holds.
+///
+/// Autovacuum is left as the server has it. Starts the `tidegate` beside this program.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// An empty database
+    #[arg(long, env = "TIDEGATE_STORE", value_name = "postgres://…")]
+    store: String,
+    /// How long
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// Messages a second, pushed in batches of 100
+    #[arg(long, default_value_t = 20_000)]
+    rate: u64,
+}
+
+/// What Postgres says of the schema.
+struct Look {
+    size: i64,
+    indexes: i64,
+    dead: i64,
+    live: i64,
+    /// Updates, and those that stayed on their page, of the hot tables.
+    updates: i64,
+    hot: i64,
+}
+
+const QUESTION: &str = "SELECT sum(pg_table_size(relid))::bigint, sum(pg_indexes_size(relid))::bigint, \
+    sum(n_dead_tup)::bigint, sum(n_live_tup)::bigint, \
+    sum(n_tup_upd) FILTER (WHERE relname IN ('cursors', 'slots', 'fences', 'brokers'))::bigint, \
+    sum(n_tup_hot_upd) FILTER (WHERE relname IN ('cursors', 'slots', 'fences', 'brokers'))::bigint \
+    FROM pg_stat_user_tables WHERE schemaname = 'queen'";
+
+async fn look(connection: &mut PgConnection) -> Result<Look, Failure> {
+    let row = sqlx::query(QUESTION).fetch_one(connection).await?;
+    Ok(Look {
+        size: row.try_get(0)?,
+        indexes: row.try_get(1)?,
+        dead: row.try_get(2)?,
+        live: row.try_get(3)?,
+        updates: row.try_get(4)?,
+        hot: row.try_get(5)?,
+    })
+}
+
+/// Runs and prints a line a look.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    Machine::here().print();
+    let broker = Broker::start(&arguments.store)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut connection = runtime.block_on(PgConnection::connect(&arguments.store))?;
+    let (stop, spell) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (pushed, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(arguments.minutes * 60);
+    let mut looks = Vec::new();
+    thread::scope(|scope| -> Result<(), Failure> {
+        let clients: Vec<_> = (0..CLIENTS)
+            .flat_map(|number| {
+                let (stop, spell, pushed, done) = (&stop, &spell, &pushed, &done);
+                let address = broker.address;
+                let pause = Duration::from_micros(1_000_000 * 100 * CLIENTS / arguments.rate.max(1));
+                let producer = scope.spawn(move || -> Result<(), Failure> {
+                    let mut connection = Connected::to(address)?;
+                    let (mut next, mut batch) = (Instant::now(), 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        let queue = format!("soak_{}", spell.load(Ordering::Relaxed));
+                        connection.push_batch(&queue, (number << 40) + batch)?;
+                        pushed.fetch_add(100, Ordering::Relaxed);
+                        batch += 100;
+                        next += pause;
+                        thread::sleep(next.saturating_duration_since(Instant::now()));
+                    }
+                    Ok(())
+                });
+                let consumer = scope.spawn(move || -> Result<(), Failure> {
+                    let mut connection = Connected::to(address)?;
+                    while !stop.load(Ordering::Relaxed) {
+                        let queue = format!("soak_{}", spell.load(Ordering::Relaxed));
+                        match connection.consume(&queue)? {
+                            Some(count) => done.fetch_add(count, Ordering::Relaxed),
+                            None => {
+                                thread::sleep(Duration::from_millis(5));
+                                0
+                            }
+                        };
+                    }
+                    Ok(())
+                });
+                [producer, consumer]
+            })
+            .collect();
+        let mut admin = Connected::to(broker.address)?;
+        let outcome = (|| -> Result<(), Failure> {
+            let mut next = begun + SPELL;
+            while Instant::now() < end {
+                thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+                if Instant::now() >= next {
+                    let number = spell.fetch_add(1, Ordering::Relaxed);
+                    next += SPELL;
+                    if let Some(old) = number.checked_sub(1) {
+                        admin.call("DELETE", &format!("/api/v1/resources/queues/soak_{old}"), b"")?;
+                    }
+                }
+                let seen = runtime.block_on(look(&mut connection))?;
+                report::line(&format!(
+                    "{:>5} s  pushed {:>12}  acked {:>12}  tables {:>7} kB  indexes {:>7} kB  dead {:>8} of {:>8} rows  HOT {:.3}",
+                    begun.elapsed().as_secs(),
+                    thousands(pushed.load(Ordering::Relaxed) as f64),
+                    thousands(done.load(Ordering::Relaxed) as f64),
+                    seen.size / 1_024,
+                    seen.indexes / 1_024,
+                    seen.dead,
+                    seen.live,
+                    hot(&seen),
+                ));
+                looks.push(seen);
+            }
+            Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().map_err(|_| "a client's thread panicked")??;
+        }
+        outcome
+    })?;
+    judge(&looks);
+    Ok(())
+}
+
+fn hot(look: &Look) -> f64 {
+    if look.updates > 0 { look.hot as f64 / look.updates as f64 } else { 1.0 }
+}
+
+/// Compares the last third with the one before it.
+fn judge(looks: &[Look]) {
+    let third = looks.len() / 3;
+    let most = |looks: &[Look], of: fn(&Look) -> i64| looks.iter().map(of).max().unwrap_or(0).max(1) as f64;
+    if third > 0 {
+        let (middle, last) = (&looks[third..2 * third], &looks[2 * third..]);
+        let grown = |of: fn(&Look) -> i64| most(last, of) / most(middle, of);
+        report::line(&format!(
+            "last third against the middle one, largest of each: tables {:.2}, indexes {:.2}, dead rows {:.2}",
+            grown(|look| look.size),
+            grown(|look| look.indexes),
+            grown(|look| look.dead)
+        ));
+    }
+    if let Some(last) = looks.last() {
+        let verdict = if hot(last) > HOT_BAR { "met" } else { "MISSED" };
+        report::line(&format!("HOT ratio of the hot tables {:.3}; bar: above {HOT_BAR}: {verdict}", hot(last)));
+    }
+}
