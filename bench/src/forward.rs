@@ -1,12 +1,12 @@
 //! `tidegate-bench forward`: single-message pushes to the broker that owns the slot, and through another one that forwards
 //! them, in turns on the same database.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::Failure;
+use crate::broker::Broker;
 use crate::http;
 use crate::machine::Machine;
 use crate::report::{self, Range, thousands};
@@ -35,46 +35,16 @@ pub struct Arguments {
     rounds: u64,
 }
 
-struct Broker {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Broker {
-    fn start(store: &str) -> Result<Self, Failure> {
-        let program = std::env::current_exe()?.with_file_name("tidegate");
-        let mut process = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
-            .env("LOG_LEVEL", "warn")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        let address =
-            line.trim().strip_prefix("listening on http://").ok_or("it did not say where it listens")?.parse()?;
-        Ok(Broker { process, address })
-    }
-
-    /// Whether it owns the slot: what is marked as forwarded is not sent on.
-    fn owns(&self) -> Result<bool, Failure> {
-        let mut stream = TcpStream::connect(self.address)?;
-        write!(
-            stream,
-            "GET /api/v1/resources/queues HTTP/1.1\r\nhost: x\r\ntidegate-forwarded: bench\r\nconnection: close\r\n\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer.starts_with("HTTP/1.1 200"))
-    }
+/// Whether it owns the slot: what is marked as forwarded is not sent on.
+fn owns(address: SocketAddr) -> Result<bool, Failure> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "GET /api/v1/resources/queues HTTP/1.1\r\nhost: x\r\ntidegate-forwarded: bench\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 200"))
 }
 
 /// Starts, loads, compares.
@@ -83,7 +53,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let brokers = [Broker::start(&arguments.store)?, Broker::start(&arguments.store)?];
     // Until both know who owns what.
     std::thread::sleep(Duration::from_secs(8));
-    let owner = brokers.iter().position(|broker| broker.owns().unwrap_or(false)).ok_or("nobody owns the slot")?;
+    let owner =
+        brokers.iter().position(|broker| owns(broker.address).unwrap_or(false)).ok_or("nobody owns the slot")?;
     let (direct, entry) = (brokers[owner].address, brokers[1 - owner].address);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut rounds = Vec::new();

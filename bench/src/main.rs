@@ -1,6 +1,7 @@
 //! `tidegate-bench`: how fast and how small the broker is. Figures are of the machine they are taken on, so each run
 //! prints it.
 
+mod broker;
 mod drive;
 mod forward;
 mod http;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, PgConnection, Row};
 
 use crate::Failure;
+use crate::broker::Broker;
 use crate::drive::Connected;
 use crate::machine::Machine;
-use crate::postgres::Broker;
 use crate::report::{self, thousands};
 
 /// Producers and as many consumers.

@@ -247,7 +247,7 @@ impl<S: Store> Task<S> {
                 false
             }
             StoreReply::Fenced => {
-                tracing::warn!(slot, "another broker owns the slot now");
+                tracing::warn!(slot, "a request was fenced: the slot was taken or settled meanwhile");
                 true
             }
             StoreReply::SuffixLost => {
