@@ -101,13 +101,6 @@ impl Broker {
         self.frozen = false;
     }
 
-    /// SIGTERM, and waits for the end: it gives its slots back.
-    pub fn stop(&mut self) {
-        self.signal(Signal::TERM);
-        let status = self.process.take().expect("it runs").wait().expect("it is our child");
-        assert!(status.success(), "the broker ended badly ({status}):\n{}", self.log());
-    }
-
     pub fn freeze(&mut self) {
         self.signal(Signal::STOP);
         self.frozen = true;
