@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// How long a look at somebody's address may take.
 const LOOK: Duration = Duration::from_millis(300);
 /// Connections to one broker that are made before their streams are counted.
-const CONNECTIONS: usize = 1;
+const CONNECTIONS: usize = 2;
 /// Streams on a connection before another one is made: the other end allows 1,000, and a long poll takes one each.
 const STREAMS: usize = 800;
 /// From one sign of life to the next question.
