@@ -8,13 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
 
-use crate::Failure;
-use crate::report;
+use crate::{Failure, machine, report};
 
-const BATCH: u64 = 100;
+/// Messages of a request, unless it is told otherwise.
+pub const BATCH: u64 = 100;
 const PARTITIONS: u64 = 1_000;
 
 /// Who is loaded.
@@ -31,6 +32,7 @@ pub struct Work {
     what: What,
     round: u64,
     amount: u64,
+    batch: u64,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -44,19 +46,19 @@ enum What {
 }
 
 impl Work {
-    /// Pushes batches for so long.
-    pub fn push(round: u64, millis: u64) -> Self {
-        Work { what: What::Push, round, amount: millis }
+    /// Pushes batches of so many for so long.
+    pub fn push(round: u64, millis: u64, batch: u64) -> Self {
+        Work { what: What::Push, round, amount: millis, batch }
     }
 
     /// Makes a backlog.
     pub fn fill(round: u64, messages: u64) -> Self {
-        Work { what: What::Fill, round, amount: messages }
+        Work { what: What::Fill, round, amount: messages, batch: BATCH }
     }
 
     /// Drains it.
     pub fn drain(round: u64) -> Self {
-        Work { what: What::Drain, round, amount: 0 }
+        Work { what: What::Drain, round, amount: 0, batch: BATCH }
     }
 }
 
@@ -66,6 +68,8 @@ pub struct Outcome {
     pub messages: f64,
     /// How long that took.
     pub seconds: f64,
+    /// CPU seconds of the load's process.
+    pub cpu: f64,
 }
 
 /// Starts the load in a process of its own and waits for its end.
@@ -77,7 +81,7 @@ pub fn start(target: &Target, work: Work, connections: u16) -> Result<Outcome, F
         What::Drain => "drain",
     });
     command.args(["--round", &work.round.to_string(), "--amount", &work.amount.to_string()]);
-    command.args(["--connections", &connections.to_string()]);
+    command.args(["--connections", &connections.to_string(), "--batch", &work.batch.to_string()]);
     match target {
         Target::Tidegate(address) => command.args(["--tidegate", &address.to_string()]),
         Target::Pgmq(url) => command.args(["--pgmq", url]),
@@ -88,7 +92,7 @@ pub fn start(target: &Target, work: Work, connections: u16) -> Result<Outcome, F
     }
     let told: Value = serde_json::from_slice(&output.stdout)?;
     let of = |name: &str| told[name].as_f64().ok_or("the load told nothing");
-    Ok(Outcome { messages: of("messages")?, seconds: of("seconds")? })
+    Ok(Outcome { messages: of("messages")?, seconds: of("seconds")?, cpu: of("cpu_seconds")? })
 }
 
 /// The load generator of `postgres`.
@@ -112,7 +116,13 @@ pub struct Arguments {
     /// Connections
     #[arg(long)]
     connections: u64,
+    /// Messages of a push
+    #[arg(long)]
+    batch: u64,
 }
+
+/// What a connection did: messages, and when the last of them was done with.
+type Done = (u64, Instant);
 
 /// Runs and prints one line of JSON.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -126,13 +136,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Fill | What::Drain => begun + Duration::from_secs(600),
     };
     let left = AtomicU64::new(match arguments.what {
-        What::Fill => arguments.amount / BATCH,
+        What::Fill => arguments.amount / arguments.batch,
         What::Push | What::Drain => u64::MAX,
     });
     if let Some(url) = &arguments.pgmq {
         pgmq_queue(url, &queue)?;
     }
-    let done: Result<Vec<u64>, Failure> = thread::scope(|scope| {
+    let done: Result<Vec<Done>, Failure> = thread::scope(|scope| {
         let threads: Vec<_> = (0..arguments.connections)
             .map(|number| {
                 let (queue, left) = (&queue, &left);
@@ -141,8 +151,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| "a connection's thread panicked")?).collect()
     });
-    let messages: u64 = done?.into_iter().sum();
-    report::json(&json!({ "messages": messages, "seconds": begun.elapsed().as_secs_f64() }));
+    let done = done?;
+    let messages: u64 = done.iter().map(|(count, _)| count).sum();
+    let last = done.iter().map(|&(_, last)| last).max().unwrap_or(begun);
+    let cpu = machine::process_cpu().as_secs_f64();
+    report::json(&json!({ "messages": messages, "seconds": (last - begun).as_secs_f64(), "cpu_seconds": cpu }));
     Ok(())
 }
 
@@ -151,13 +164,14 @@ fn take(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-fn one(arguments: &Arguments, number: u64, queue: &str, end: Instant, left: &AtomicU64) -> Result<u64, Failure> {
+fn one(arguments: &Arguments, number: u64, queue: &str, end: Instant, left: &AtomicU64) -> Result<Done, Failure> {
+    let batch = arguments.batch;
     match (&arguments.tidegate, &arguments.pgmq) {
         (Some(address), _) => {
             let mut connection = Connected::to(*address)?;
             match arguments.what {
                 What::Drain => connection.drain(queue),
-                What::Push | What::Fill => connection.push(queue, number, end, left),
+                What::Push | What::Fill => connection.push(queue, number, end, left, batch),
             }
         }
         (None, Some(url)) => {
@@ -166,7 +180,7 @@ fn one(arguments: &Arguments, number: u64, queue: &str, end: Instant, left: &Ato
                 let mut connection = PgConnection::connect(url).await?;
                 match arguments.what {
                     What::Drain => pgmq_drain(&mut connection, queue).await,
-                    What::Push | What::Fill => pgmq_push(&mut connection, queue, number, end, left).await,
+                    What::Push | What::Fill => pgmq_push(&mut connection, queue, number, end, left, batch).await,
                 }
             })
         }
@@ -272,21 +286,21 @@ impl Connected {
         Ok(status)
     }
 
-    fn push(&mut self, queue: &str, number: u64, end: Instant, left: &AtomicU64) -> Result<u64, Failure> {
+    fn push(&mut self, queue: &str, number: u64, end: Instant, left: &AtomicU64, batch: u64) -> Result<Done, Failure> {
         let mut pushed = 0;
         while Instant::now() < end && take(left) {
-            self.push_batch(queue, (number << 40) + pushed)?;
-            pushed += BATCH;
+            self.push_batch(queue, (number << 40) + pushed, batch)?;
+            pushed += batch;
         }
-        Ok(pushed)
+        Ok((pushed, Instant::now()))
     }
 
-    /// Pushes messages `first` to `first + 99` to one partition.
-    pub fn push_batch(&mut self, queue: &str, first: u64) -> Result<(), Failure> {
-        let partition = ((first >> 40) * 131 + first / BATCH) % PARTITIONS;
+    /// Pushes so many messages, the first of this number, to one partition.
+    pub fn push_batch(&mut self, queue: &str, first: u64, batch: u64) -> Result<(), Failure> {
+        let partition = ((first >> 40) * 131 + first / batch) % PARTITIONS;
         let mut body = String::with_capacity(40_000);
         body.push_str("{\"items\":[");
-        for n in first..first + BATCH {
+        for n in first..first + batch {
             if n > first {
                 body.push(',');
             }
@@ -297,9 +311,15 @@ impl Connected {
         }
         body.push_str("]}");
         match self.call("POST", "/api/v1/push", body.as_bytes())? {
-            201 => Ok(()),
+            201 if self.queued() == batch => Ok(()),
+            201 => Err("a push was answered, but not all of it was queued".into()),
             status => Err(format!("a push is answered {status}").into()),
         }
+    }
+
+    /// How many messages the answer to a push says were stored.
+    fn queued(&self) -> u64 {
+        std::str::from_utf8(&self.body).map_or(0, |body| body.matches("\"status\":\"queued\"").count() as u64)
     }
 
     /// Takes a batch and acks it: how many messages; none when there are none.
@@ -320,13 +340,13 @@ impl Connected {
         }
     }
 
-    fn drain(&mut self, queue: &str) -> Result<u64, Failure> {
-        let (mut done, mut idle) = (0, 0);
+    fn drain(&mut self, queue: &str) -> Result<Done, Failure> {
+        let (mut done, mut idle, mut last) = (0, 0, Instant::now());
         while idle < 20 {
             match self.consume(queue)? {
                 Some(count) => {
                     done += count;
-                    idle = 0;
+                    (idle, last) = (0, Instant::now());
                 }
                 // Partitions may be under way in others' hands.
                 None => {
@@ -335,7 +355,7 @@ impl Connected {
                 }
             }
         }
-        Ok(done)
+        Ok((done, last))
     }
 }
 
@@ -354,30 +374,31 @@ async fn pgmq_push(
     number: u64,
     end: Instant,
     left: &AtomicU64,
-) -> Result<u64, Failure> {
+    batch: u64,
+) -> Result<Done, Failure> {
     let mut pushed = 0;
     while Instant::now() < end && take(left) {
         let first = (number << 40) + pushed;
-        let events: Vec<String> = (first..first + BATCH).map(event).collect();
-        sqlx::query("SELECT pgmq.send_batch($1, $2::text[]::jsonb[])")
+        let events = (first..first + batch).map(|n| RawValue::from_string(event(n)).map(sqlx::types::Json));
+        sqlx::query("SELECT pgmq.send_batch($1, $2::jsonb[])")
             .bind(queue)
-            .bind(events)
+            .bind(events.collect::<Result<Vec<_>, _>>()?)
             .execute(&mut *connection)
             .await?;
-        pushed += BATCH;
+        pushed += batch;
     }
-    Ok(pushed)
+    Ok((pushed, Instant::now()))
 }
 
-async fn pgmq_drain(connection: &mut PgConnection, queue: &str) -> Result<u64, Failure> {
-    let mut done = 0;
+async fn pgmq_drain(connection: &mut PgConnection, queue: &str) -> Result<Done, Failure> {
+    let (mut done, mut last) = (0, Instant::now());
     loop {
         let rows = sqlx::query("SELECT msg_id, message::text FROM pgmq.read($1, 60, 100)")
             .bind(queue)
             .fetch_all(&mut *connection)
             .await?;
         if rows.is_empty() {
-            return Ok(done);
+            return Ok((done, last));
         }
         let ids = rows.iter().map(|row| row.try_get::<i64, _>(0)).collect::<Result<Vec<_>, _>>()?;
         sqlx::query("SELECT count(*) FROM pgmq.delete($1, $2::bigint[])")
@@ -386,5 +407,6 @@ async fn pgmq_drain(connection: &mut PgConnection, queue: &str) -> Result<u64, F
             .execute(&mut *connection)
             .await?;
         done += ids.len() as u64;
+        last = Instant::now();
     }
 }

@@ -116,21 +116,26 @@ fn read(path: &str) -> String {
 
 /// CPU seconds that a process has used, its threads included; 0 when it is gone.
 pub fn cpu_of(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything, the 12th and 13th fields are ticks of a hundredth of a second.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    fields.iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+    // Ticks of a hundredth of a second.
+    stat_fields(process).iter().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// CPU seconds of all processes of a name, and of their children that have ended.
-pub fn cpu_of_name(name: &str) -> f64 {
-    let named = |entry: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (head, rest) = stat.rsplit_once(')')?;
-        let ours = head.ends_with(&format!("({name}"));
-        let ticks = rest.split_whitespace().skip(11).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
-        ours.then(|| ticks.sum::<f64>())
-    };
+/// CPU seconds of a process, of its children, and of those of them that have ended.
+pub fn cpu_of_family(head: u32) -> f64 {
+    let ended = stat_fields(head).iter().skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(named).sum::<f64>() / 100.0
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let family = numbers.filter(|&number| number == head || parent_of(number) == Some(head));
+    family.map(cpu_of).sum::<f64>() + ended / 100.0
+}
+
+/// The number of a process's parent.
+pub fn parent_of(process: u32) -> Option<u32> {
+    stat_fields(process).get(1)?.parse().ok()
+}
+
+/// What stands behind the name in a process's line, which may hold anything: state, parent, and so on.
+fn stat_fields(process: u32) -> Vec<String> {
+    let stat = read(&format!("/proc/{process}/stat"));
+    stat.rsplit(')').next().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }

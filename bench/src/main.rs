@@ -12,6 +12,8 @@ mod payload;
 mod postgres;
 mod pump;
 mod report;
+mod server;
+mod shapes;
 mod soak;
 mod speed;
 
@@ -43,6 +45,7 @@ enum What {
     Http(http::Arguments),
     Forward(forward::Arguments),
     Postgres(postgres::Arguments),
+    Shapes(shapes::Arguments),
     Soak(soak::Arguments),
     #[command(hide = true)]
     Load(load::Arguments),
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         What::Forward(arguments) => forward::run(&arguments),
         What::Load(arguments) => load::run(&arguments),
         What::Postgres(arguments) => postgres::run(&arguments),
+        What::Shapes(arguments) => shapes::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Drive(arguments) => drive::run(&arguments),
     };

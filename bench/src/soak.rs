@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection, Row};
 
 use crate::Failure;
 use crate::broker::Broker;
-use crate::drive::Connected;
+use crate::drive::{BATCH, Connected};
 use crate::machine::Machine;
 use crate::report::{self, thousands};
 
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                     let (mut next, mut batch) = (Instant::now(), 0);
                     while !stop.load(Ordering::Relaxed) {
                         let queue = format!("soak_{}", spell.load(Ordering::Relaxed));
-                        connection.push_batch(&queue, (number << 40) + batch)?;
+                        connection.push_batch(&queue, (number << 40) + batch, BATCH)?;
                         pushed.fetch_add(100, Ordering::Relaxed);
                         batch += 100;
                         next += pause;
