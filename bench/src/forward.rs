@@ -10,20 +10,21 @@ use crate::broker::Broker;
 use crate::http;
 use crate::machine::Machine;
 use crate::report::{self, Range, thousands};
+use crate::server::Server;
 
 /// The share of the single-message push rate that forwarding may cost.
 const BAR: f64 = 0.3;
 
 /// Pushes to the owner of the slot, and through a broker that forwards to it.
 ///
-/// Starts two brokers on one database (the `tidegate` beside this program) and loads them in turn: keep-alive connections
+/// Starts a Postgres of its own and two brokers on one database (the `tidegate` beside this program) and loads them in turn: keep-alive connections
 /// that each push one message of 256 bytes after another. The exit code does not depend on the figures.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// An empty database
-    #[arg(long, env = "TIDEGATE_STORE", value_name = "postgres://…")]
-    store: String,
+    /// An empty database on a server that stands, instead of one of our own
+    #[arg(long, value_name = "postgres://…")]
+    store: Option<String>,
     /// Keep-alive connections, each with one request at a time
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: u16,
@@ -50,7 +51,11 @@ fn owns(address: SocketAddr) -> Result<bool, Failure> {
 /// Starts, loads, compares.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Machine::here().print();
-    let brokers = [Broker::start(&arguments.store)?, Broker::start(&arguments.store)?];
+    let server = match &arguments.store {
+        Some(store) => Server::standing(store.clone(), None)?,
+        None => Server::private(None)?,
+    };
+    let brokers = [Broker::start(&server.store)?, Broker::start(&server.store)?];
     // Until both know who owns what.
     std::thread::sleep(Duration::from_secs(8));
     let owner =

@@ -11,6 +11,7 @@ use crate::broker::Broker;
 use crate::drive::{BATCH, Connected};
 use crate::machine::Machine;
 use crate::report::{self, thousands};
+use crate::server::Server;
 
 /// Producers and as many consumers.
 const CLIENTS: u64 = 4;
@@ -20,16 +21,20 @@ const SPELL: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(10);
 /// Share of updates of a hot table that must stay on their page.
 const HOT_BAR: f64 = 0.9;
+/// What is updated again and again.
+const HOT_TABLES: [&str; 3] = ["cursors", "slots", "brokers"];
+/// By how much the last third may exceed the middle one and still count as level.
+const LEVEL: f64 = 1.15;
 
 /// Pushes, pops and acks at a steady rate, in queues that are deleted in turn, and prints what Postgres holds.
 ///
-/// Autovacuum is left as the server has it. Starts the `tidegate` beside this program.
+/// Starts a Postgres of its own, with autovacuum as it comes, and the `tidegate` beside this program.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// An empty database
-    #[arg(long, env = "TIDEGATE_STORE", value_name = "postgres://…")]
-    store: String,
+    /// An empty database on a server that stands, instead of one of our own
+    #[arg(long, value_name = "postgres://…")]
+    store: Option<String>,
     /// How long
     #[arg(long, default_value_t = 30)]
     minutes: u64,
@@ -44,35 +49,45 @@ struct Look {
     indexes: i64,
     dead: i64,
     live: i64,
-    /// Updates, and those that stayed on their page, of the hot tables.
-    updates: i64,
-    hot: i64,
+    /// For each hot table its updates, and those that stayed on their page.
+    hot: [(i64, i64); HOT_TABLES.len()],
 }
 
-const QUESTION: &str = "SELECT sum(pg_table_size(relid))::bigint, sum(pg_indexes_size(relid))::bigint, \
-    sum(n_dead_tup)::bigint, sum(n_live_tup)::bigint, \
-    sum(n_tup_upd) FILTER (WHERE relname IN ('cursors', 'slots', 'fences', 'brokers'))::bigint, \
-    sum(n_tup_hot_upd) FILTER (WHERE relname IN ('cursors', 'slots', 'fences', 'brokers'))::bigint \
-    FROM pg_stat_user_tables WHERE schemaname = 'queen'";
+const QUESTION: &str = "SELECT relname::text, pg_table_size(relid), pg_indexes_size(relid), n_dead_tup, n_live_tup, n_tup_upd, \
+    n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'queen'";
 
 async fn look(connection: &mut PgConnection) -> Result<Look, Failure> {
-    let row = sqlx::query(QUESTION).fetch_one(connection).await?;
-    Ok(Look {
-        size: row.try_get(0)?,
-        indexes: row.try_get(1)?,
-        dead: row.try_get(2)?,
-        live: row.try_get(3)?,
-        updates: row.try_get(4)?,
-        hot: row.try_get(5)?,
-    })
+    let mut look = Look { size: 0, indexes: 0, dead: 0, live: 0, hot: [(0, 0); HOT_TABLES.len()] };
+    for row in sqlx::query(QUESTION).fetch_all(connection).await? {
+        look.size += row.try_get::<i64, _>(1)?;
+        look.indexes += row.try_get::<i64, _>(2)?;
+        look.dead += row.try_get::<i64, _>(3)?;
+        look.live += row.try_get::<i64, _>(4)?;
+        let name: String = row.try_get(0)?;
+        if let Some(place) = HOT_TABLES.iter().position(|table| *table == name) {
+            look.hot[place] = (row.try_get(5)?, row.try_get(6)?);
+        }
+    }
+    Ok(look)
+}
+
+impl Look {
+    /// For each hot table the share of its updates that stayed on their page.
+    fn shares(&self) -> [f64; HOT_TABLES.len()] {
+        self.hot.map(|(updates, hot)| if updates > 0 { hot as f64 / updates as f64 } else { 1.0 })
+    }
 }
 
 /// Runs and prints a line a look.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Machine::here().print();
-    let broker = Broker::start(&arguments.store)?;
+    let server = match &arguments.store {
+        Some(store) => Server::standing(store.clone(), None)?,
+        None => Server::private(None)?,
+    };
+    let broker = Broker::start(&server.store)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut connection = runtime.block_on(PgConnection::connect(&arguments.store))?;
+    let mut connection = runtime.block_on(PgConnection::connect(&server.store))?;
     let (stop, spell) = (AtomicBool::new(false), AtomicU64::new(0));
     let (pushed, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let begun = Instant::now();
@@ -128,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 }
                 let seen = runtime.block_on(look(&mut connection))?;
                 report::line(&format!(
-                    "{:>5} s  pushed {:>12}  acked {:>12}  tables {:>7} kB  indexes {:>7} kB  dead {:>8} of {:>8} rows  HOT {:.3}",
+                    "{:>5} s  pushed {:>12}  acked {:>12}  tables {:>7} kB  indexes {:>7} kB  dead {:>8} of {:>8} rows  HOT {}",
                     begun.elapsed().as_secs(),
                     thousands(pushed.load(Ordering::Relaxed) as f64),
                     thousands(done.load(Ordering::Relaxed) as f64),
@@ -136,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                     seen.indexes / 1_024,
                     seen.dead,
                     seen.live,
-                    hot(&seen),
+                    seen.shares().map(|share| format!("{share:.3}")).join(" "),
                 ));
                 looks.push(seen);
             }
@@ -152,26 +167,25 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hot(look: &Look) -> f64 {
-    if look.updates > 0 { look.hot as f64 / look.updates as f64 } else { 1.0 }
-}
-
 /// Compares the last third with the one before it.
 fn judge(looks: &[Look]) {
     let third = looks.len() / 3;
     let most = |looks: &[Look], of: fn(&Look) -> i64| looks.iter().map(of).max().unwrap_or(0).max(1) as f64;
+    let verdict = |met: bool| if met { "met" } else { "MISSED" };
     if third > 0 {
         let (middle, last) = (&looks[third..2 * third], &looks[2 * third..]);
         let grown = |of: fn(&Look) -> i64| most(last, of) / most(middle, of);
+        let grown = [grown(|look| look.size), grown(|look| look.indexes), grown(|look| look.dead)];
         report::line(&format!(
-            "last third against the middle one, largest of each: tables {:.2}, indexes {:.2}, dead rows {:.2}",
-            grown(|look| look.size),
-            grown(|look| look.indexes),
-            grown(|look| look.dead)
+            "last third against the middle one, largest of each: tables {:.2}, indexes {:.2}, dead rows {:.2}; bar: at most {LEVEL}: {}",
+            grown[0],
+            grown[1],
+            grown[2],
+            verdict(grown.iter().all(|grown| *grown <= LEVEL))
         ));
     }
-    if let Some(last) = looks.last() {
-        let verdict = if hot(last) > HOT_BAR { "met" } else { "MISSED" };
-        report::line(&format!("HOT ratio of the hot tables {:.3}; bar: above {HOT_BAR}: {verdict}", hot(last)));
+    for (table, share) in looks.last().into_iter().flat_map(|last| HOT_TABLES.into_iter().zip(last.shares())) {
+        let verdict = verdict(share > HOT_BAR);
+        report::line(&format!("HOT ratio of queen.{table} {share:.3}; bar: above {HOT_BAR}: {verdict}"));
     }
 }
