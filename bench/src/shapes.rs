@@ -266,7 +266,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut writers = Vec::new();
     for lane in 0..LANES {
         let options: PgConnectOptions = server.store.parse()?;
-        let options = options.options([("jit", "off"), ("enable_seqscan", "off"), ("enable_bitmapscan", "off")]);
+        let options = options.options(tidegate_store_postgres::PLANNER);
         let connection = runtime.block_on(PgConnection::connect_with(&options))?;
         writers.push(Writer { connection, lane, last: [0, 1], body: Vec::new() });
     }

@@ -94,7 +94,7 @@ const ACQUIRE: Duration = Duration::from_secs(2);
 
 /// What every session tells the planner: each statement is written for an index and a limit. Statistics that say "three
 /// rows" of a partition that has a million since would let it read all of them and sort. And each is planned once: planning
-/// anew for the arrays at hand finds the same plan, and took a quarter of the server's time in a drain.
+/// anew for the arrays at hand finds the same plan, and took a third of the server's time in a drain.
 pub const PLANNER: [(&str, &str); 4] = [
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
