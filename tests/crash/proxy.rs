@@ -133,18 +133,12 @@ impl Shared {
             let cut = state.cut.take_if(|(least, _)| length >= *least).map(|(_, cut)| cut);
             state.cuts += u64::from(cut.is_some());
             drop(state);
-            let passing = match cut {
-                None => length,
-                Some(Cut::AfterRequest) => {
-                    *link.lock().unwrap_or_else(PoisonError::into_inner) = Some(0);
-                    length
-                }
-                Some(Cut::WithinRequest(bytes)) => bytes.min(length),
-                Some(Cut::WithinAnswer(bytes)) => {
-                    *link.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
-                    length
-                }
-            };
+            // Before anything is sent, or the server could answer first.
+            if let Some(cut) = cut {
+                let back = if let Cut::WithinAnswer(bytes) = cut { bytes } else { 0 };
+                *link.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+            }
+            let passing = if let Some(Cut::WithinRequest(bytes)) = cut { bytes.min(length) } else { length };
             let arrived = server.write_all(&buffer[..passing]).is_ok();
             if !arrived || matches!(cut, Some(Cut::AfterRequest | Cut::WithinRequest(_))) {
                 let _ = client.shutdown(Shutdown::Both);
