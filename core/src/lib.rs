@@ -10,6 +10,9 @@
 
 extern crate alloc;
 
+#[macro_use]
+pub mod plant;
+
 pub mod broker;
 pub mod command;
 pub mod error;

@@ -96,6 +96,8 @@ pub struct Lease {
 impl Lease {
     /// Whether the lease still holds.
     pub fn lives(&self, now: Timestamp) -> bool {
+        plant!(LeaseLivesAtExpiry => return now <= self.expires);
+        plant!(LeaseEndsEarly => return now.next() < self.expires);
         now < self.expires
     }
 }

@@ -84,7 +84,7 @@ impl Broker {
         let Some(partition) = self.tables.partition_by_id(address) else {
             return refuse(self, *part, AckError::ConsumerNotFound);
         };
-        if self.tables.tenant_of(partition) != part.tenant {
+        if self.tables.tenant_of(partition) != part.tenant && !plant!(AckOfAnyTenant) {
             return refuse(self, *part, AckError::ForeignPartition);
         }
         let Some(lane) = self.tables.find_lane_by_name(partition, &part.group) else {
@@ -109,7 +109,7 @@ impl Broker {
         }
         let AckPart { call, items, letters, .. } = *part;
         let outcomes: Vec<_> = items.iter().map(|(at, _)| *at).zip(decision.outcomes.iter().cloned()).collect();
-        if self.apply_decision(lane, decision, letters) {
+        if self.apply_decision(lane, decision, letters) && !plant!(AckAnsweredEarly) {
             self.commits.draft().1.tell(Done::Ack(call, outcomes));
         } else {
             self.ack_part_done(call, outcomes);
@@ -168,13 +168,15 @@ impl Broker {
         if decision.cursor == self.tables.lane(lane).cursor() {
             return false;
         }
-        if let Some(exhausted) = decision.dead_letter {
+        if let Some(exhausted) = decision.dead_letter.filter(|_| !plant!(DeadLetterNotFiled)) {
+            plant!(DeadLetterTwice => self.file_dead_letter(lane, exhausted.clone(), letters.clone()));
             self.file_dead_letter(lane, exhausted, letters);
         }
         if decision.dropped {
             self.commits.draft().1.change(Change::Count(Count::Dropped));
         }
         self.write_cursor(lane, decision.cursor);
+        plant!(AckMovesOtherGroups => self.move_others_along(lane));
         true
     }
 
@@ -227,19 +229,19 @@ impl Broker {
         let (mut renewed, mut earliest) = (0, None);
         for lane in lanes {
             let row = self.tables.lane(lane);
-            if self.tables.tenant_of(row.partition) != extension.tenant {
+            if self.tables.tenant_of(row.partition) != extension.tenant && !plant!(ExtendOfAnyTenant) {
                 continue;
             }
             let Some(cursor) = lease::extend(&row.cursor(), id, extension.length, self.now.store) else { continue };
             let Some(lease) = cursor.lease else { continue };
             renewed += 1;
             earliest = Some(earliest.map_or(lease.expires, |first: crate::time::Timestamp| first.min(lease.expires)));
-            if Some(&lease) != row.lease() {
+            if Some(&lease) != row.lease() && !(renewed > 1 && plant!(ExtendFirstOnly)) {
                 self.write_cursor(lane, cursor);
             }
         }
         let reply = Reply::Extended { renewed, earliest };
-        match self.commits.building().filter(|_| renewed > 0) {
+        match self.commits.building().filter(|_| renewed > 0 && !plant!(ExtendAnsweredEarly)) {
             Some(_) => self.commits.draft().1.tell(Done::Reply(extension.request, Box::new(reply))),
             None => self.reply(extension.request, reply),
         }

@@ -137,7 +137,7 @@ impl Broker {
                 let queues = self.queues_in_scope(tenant, queue.as_ref());
                 self.drop_cursors_step(&group, &queues, &mut steps);
                 let over = steps.over();
-                let removed = over && metadata && self.unsubscribe(&group, &queues);
+                let removed = over && metadata && !plant!(GroupSubscriptionStays) && self.unsubscribe(&group, &queues);
                 let reply = Reply::GroupDeleted { partitions: steps.touched, metadata: removed };
                 let order = Order::DeleteGroup { group, queue, metadata, steps };
                 self.finish_step(Exclusive { request, tenant, order }, over, reply);
@@ -196,6 +196,7 @@ impl Broker {
         let Some(queue) = self.tables.find_queue(tenant, name) else {
             return self.reply(request, Reply::QueueDeleted { existed: false });
         };
+        plant!(QueueNotDeleted => return self.reply(request, Reply::QueueDeleted { existed: true }));
         let id = self.tables.queue(queue).record.id;
         let (_, draft) = self.commits.draft();
         draft.write(Write::EndQueue(id));
@@ -249,6 +250,7 @@ impl Broker {
         }
         let start = match target {
             SeekTarget::End => Start::End,
+            SeekTarget::Time(time) if plant!(SeekPastTime) => Start::Since(time.next()),
             SeekTarget::Time(time) => Start::Since(time),
         };
         let mut needs = Needs::new();
@@ -280,7 +282,11 @@ impl Broker {
                 .find_lane(partition, group)
                 .unwrap_or_else(|| self.tables.add_lane(partition, group, Cursor::default(), false));
             let consumed = self.tables.lane(lane).cursor().consumed;
-            self.write_cursor(lane, Cursor { next, retries: 0, consumed, lease: None });
+            let mut cursor = Cursor { next, retries: 0, consumed, lease: None };
+            plant!(SeekKeepsLease => cursor.lease = self.tables.lane(lane).lease().copied());
+            plant!(SeekKeepsRetries => cursor.retries = self.tables.lane(lane).cursor().retries);
+            plant!(SeekOffByOne => cursor.next += 1);
+            self.write_cursor(lane, cursor);
             steps.touched += 1;
         }
         Ok(true)
@@ -313,7 +319,7 @@ impl Broker {
         }
         for id in steps.next() {
             let lane = self.tables.partition_by_id(id).and_then(|ix| self.tables.find_lane_by_name(ix, name));
-            if let Some(lane) = lane.filter(|lane| self.tables.lane(*lane).stored) {
+            if let Some(lane) = lane.filter(|lane| self.tables.lane(*lane).stored && !plant!(GroupCursorsStay)) {
                 self.drop_cursor(lane);
             }
         }

@@ -332,7 +332,8 @@ impl Broker {
         self.commits.building = None;
         self.commits.last_number += 1;
         let number = CommitNo(self.commits.last_number);
-        let acknowledged = self.commits.acknowledged;
+        let mut acknowledged = self.commits.acknowledged;
+        plant!(LostSuffixUnnoticed => acknowledged = [None, None]);
         let overdue = self.now.monotonic.plus(OUTCOME_WAIT);
         let Some(draft) = &mut self.commits.seats[seat.place()] else { return false };
         let writes = core::mem::take(&mut draft.writes);
@@ -353,6 +354,7 @@ impl Broker {
     pub(super) fn commit_answered(&mut self, seat: Seat, reply: StoreReply) {
         match reply {
             StoreReply::Committed => self.settle_commit(seat, Fate::Durable),
+            StoreReply::Failed(_) if plant!(FailedTakenForDurable) => self.settle_commit(seat, Fate::Durable),
             StoreReply::Failed(_) => self.settle_commit(seat, Fate::Not(Rejection::StoreUnavailable)),
             // While a settling runs, its own raise of the epoch fences what was in flight: the slot need not be lost, and
             // this commit certainly did not happen.
@@ -371,6 +373,8 @@ impl Broker {
                 self.settle_commit(seat, Fate::Not(Rejection::StoreUnavailable));
                 self.lose_slot();
             }
+            _ if plant!(UnknownTakenForFailed) => self.settle_commit(seat, Fate::Not(Rejection::StoreUnavailable)),
+            _ if plant!(UnknownTakenForDurable) => self.settle_commit(seat, Fate::Durable),
             // Anything else is no answer to a commit: treat it as lost.
             _ => {
                 if let Some(draft) = &mut self.commits.seats[seat.place()] {
@@ -390,7 +394,11 @@ impl Broker {
                 self.pending.remove(&call);
             }
             self.counters.unknown_settled += 1;
-            let fate = if *committed { Fate::Durable } else { Fate::Not(Rejection::StoreUnavailable) };
+            let fate = if *committed != plant!(SettlingMisread) {
+                Fate::Durable
+            } else {
+                Fate::Not(Rejection::StoreUnavailable)
+            };
             self.settle_commit_of(seat, fate, Some(epoch));
         }
     }
@@ -435,8 +443,9 @@ impl Broker {
         let draft = self.commits.seats.iter_mut().flatten().find(|draft| draft.number == Some(number));
         let Some(draft) = draft else { return };
         draft.overdue = None;
+        let rejection = if plant!(OverdueSaysFailed) { Rejection::StoreUnavailable } else { Rejection::OutcomeUnknown };
         for done in core::mem::take(&mut draft.done) {
-            self.tell(done, Fate::Not(Rejection::OutcomeUnknown));
+            self.tell(done, Fate::Not(rejection));
         }
         self.timers.set_sweep(self.now.monotonic);
     }
@@ -473,6 +482,7 @@ impl Broker {
     /// A commit of a lost epoch was answered: its callers are told the truth, memory is another's by now.
     pub(super) fn orphan_answered(&mut self, done: Vec<Done>, reply: StoreReply) {
         let fate = match reply {
+            _ if plant!(OrphanSaysRefused) => Fate::Not(Rejection::NotOwner),
             StoreReply::Committed => Fate::Durable,
             StoreReply::Fenced | StoreReply::SuffixLost => Fate::Not(Rejection::NotOwner),
             StoreReply::Failed(_) => Fate::Not(Rejection::StoreUnavailable),
@@ -506,10 +516,12 @@ impl Broker {
                 self.age_log(partition);
                 self.skip_before_start(partition);
                 self.place_partition(partition);
+                plant!(WakeLostOnPush => self.waiters.awake.clear());
             }
-            Change::Cursor { lane, .. } => {
+            Change::Cursor { lane, before, .. } => {
                 self.tables.lane_mut(lane).stored = true;
                 self.free_lane(lane);
+                self.lose_wakes_of_cursor(lane, &before);
             }
             Change::DropCursor { lane } => {
                 self.free_lane(lane);
@@ -551,7 +563,11 @@ impl Broker {
                 self.tables.remove_partition(partition);
             }
             Change::Appended { partition, from, .. } => {
-                self.change_log(partition, |log| log.truncate(from));
+                self.change_log(partition, |log| {
+                    if !plant!(FailedPushStays) {
+                        log.truncate(from)
+                    }
+                });
                 let row = self.tables.partition_mut(partition);
                 row.writer = None;
                 row.open_write = 0;
@@ -560,7 +576,9 @@ impl Broker {
             }
             Change::Cursor { lane, before, stored } => {
                 self.tables.lane_mut(lane).stored = stored;
-                self.tables.set_cursor(lane, before);
+                if !plant!(FailedCursorStays) {
+                    self.tables.set_cursor(lane, before);
+                }
                 self.free_lane(lane);
                 self.drop_lane_without_reason(lane);
             }

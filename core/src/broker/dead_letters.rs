@@ -36,7 +36,8 @@ impl Replay {
 
 impl Broker {
     fn partition_of(&self, tenant: TenantId, id: PartitionId) -> Option<super::tables::PartitionIx> {
-        self.tables.partition_by_id(id).filter(|partition| self.tables.tenant_of(*partition) == tenant)
+        let own = |partition: &_| self.tables.tenant_of(*partition) == tenant || plant!(DeadLettersOfAnyTenant);
+        self.tables.partition_by_id(id).filter(own)
     }
 
     /// Moves one dead letter to the tail of its partition, in one commit (36.14).
@@ -77,8 +78,10 @@ impl Broker {
             trace: message.trace,
             producer: message.producer,
         };
-        let new = self.append(partition, message, 1);
-        self.remove_dead_letter(id);
+        let new = if plant!(ReplayLosesMessage) { record.head.message } else { self.append(partition, message, 1) };
+        if !plant!(ReplayKeepsDeadLetter) {
+            self.remove_dead_letter(id);
+        }
         let reply = Reply::Replayed(Some(Replayed { queue, partition: name, id: new }));
         self.commits.draft().1.tell(Done::Reply(replay.request, Box::new(reply)));
     }
@@ -136,7 +139,7 @@ impl Broker {
         if dead.is_empty() {
             return self.reply(request, Reply::DeadLettersDropped(0));
         }
-        for (id, _) in &dead {
+        for (id, _) in dead.iter().filter(|_| !plant!(DroppedDeadLettersStay)) {
             self.remove_dead_letter(*id);
         }
         let reply = Reply::DeadLettersDropped(dead.len() as u64);
@@ -159,7 +162,7 @@ impl Broker {
             .rev()
             .filter(|dead| {
                 let record = &self.tables.queue(self.tables.partition(dead.partition).queue).record;
-                record.tenant == tenant
+                (record.tenant == tenant || plant!(DeadLettersOfAnyTenant))
                     && queue.as_ref().is_none_or(|queue| *queue == record.name)
                     && group.as_ref().is_none_or(|group| *group == dead.head.group)
             })

@@ -13,6 +13,7 @@ mod dead_letters;
 mod inspect;
 mod lanes;
 mod loads;
+mod planted;
 mod pop;
 mod push;
 mod ready;

@@ -172,6 +172,7 @@ impl Broker {
         let attempt = self.attempt(request, &mut call);
         let claimed = matches!(attempt, Attempt::Claimed);
         match attempt {
+            Attempt::Claimed if plant!(WaiterServedTwice) => {}
             Attempt::Claimed => self.unpark(&mut call),
             Attempt::Hold(until) => self.timers.set(until, Alarm::Hold(call.seq)),
             Attempt::Nothing => {}
@@ -366,7 +367,8 @@ impl Broker {
         }
         let (seat, _) = self.commits.draft();
         let queue_row = self.tables.queue_mut(queue);
-        let registered = self.now.store.max(queue_row.latest.next());
+        let mut registered = self.now.store.max(queue_row.latest.next());
+        plant!(RegistrationNotLater => registered = self.now.store);
         queue_row.latest = registered;
         queue_row.registered = registered;
         let start = if call.pop.group.is_queue_mode() { StartFrom::All } else { start };
@@ -509,7 +511,7 @@ impl Broker {
             self.end_hold(call);
             return None;
         }
-        if waiting >= u64::from(call.pop.batch) {
+        if waiting >= u64::from(call.pop.batch) && !plant!(FullBatchHeld) {
             return None;
         }
         let since = match call.hold {
@@ -583,9 +585,10 @@ impl Broker {
 
     /// Claims ready lanes in order of becoming ready, until the batch is full or the cap on partitions is reached.
     fn claim(&mut self, request: RequestId, call: &mut PopCall, reach: &Reach) -> bool {
-        let mut left = u64::from(call.pop.batch.max(1));
+        let mut left = u64::from(call.pop.batch.max(1)) + u64::from(plant!(BatchTooLarge));
         let mut cap = match reach {
             Reach::Lane(_) => 1,
+            Reach::Groups(_) if plant!(PartitionCapIgnored) => u32::MAX,
             Reach::Groups(_) => call.pop.partitions.unwrap_or(u32::MAX),
         };
         let mut id = None;
@@ -613,7 +616,8 @@ impl Broker {
                 lease::claim(&row.cursor(), id, end, options.lease(call.pop.lease), now)
             };
             claims.push((partition.id, partition.name.clone()));
-            reads.push(SegmentRead { partition: partition.id, from: first, end });
+            let from = first + u64::from(plant!(PopSkipsFirst) && end - first > 1);
+            reads.push(SegmentRead { partition: partition.id, from, end });
             left -= end - first;
             cap -= 1;
             self.write_cursor(lane, cursor);
@@ -644,6 +648,7 @@ impl Broker {
         match reach {
             Reach::Lane(lane) => matches!(self.tables.lane(*lane).place(), Place::Ready(_)).then_some(*lane),
             Reach::Groups(groups) => {
+                plant!(ReadyNewestFirst => return groups.iter().find_map(|it| self.tables.group(*it).ready.values().next_back().copied()));
                 let firsts = groups.iter().filter_map(|group| self.tables.group(*group).ready.first_key_value());
                 firsts.min_by_key(|(seq, _)| **seq).map(|(_, lane)| *lane)
             }
@@ -668,7 +673,7 @@ impl Broker {
             _ if now >= delivery.give_up || delivery.abandoned => Err(Rejection::OutcomeUnknown),
             _ => return self.timers.set(now.plus(STORE_RETRY), Alarm::Read(key)),
         });
-        if delivery.committed {
+        if delivery.committed || plant!(PopAnsweredEarly) {
             self.deliver(key);
         }
     }
@@ -774,11 +779,12 @@ impl Broker {
             Stage::Delivering(key) => {
                 self.pops.remove(&request);
                 if let Some(delivery) = self.deliveries.get_mut(&key) {
-                    delivery.abandoned = true;
+                    delivery.abandoned = !plant!(AbandonedKeepsLease);
                 }
             }
             Stage::Answered(lease) => {
                 self.pops.remove(&request);
+                plant!(UnsentKeepsLease => return);
                 self.admit(Work::GiveBack(lease));
             }
         }

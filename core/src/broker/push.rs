@@ -75,7 +75,8 @@ impl Broker {
         }
         let nothing = PushOutcome::Failed(Rejection::StoreUnavailable);
         let call = self.open_call(request, push.groups.len(), Outcomes::Push(vec![nothing; push.items]));
-        for group in push.groups {
+        for mut group in push.groups {
+            plant!(BatchReversed => group.items.reverse());
             self.admit(Work::Push(Box::new(PushPart { call, tenant, group, twins: StoredMessages::new() })));
         }
     }
@@ -107,21 +108,27 @@ impl Broker {
         let partition = self.partition_for_push(tenant, &group.queue, &group.partition);
         let first = self.tables.partition(partition).log.next();
         let several = group.items.len() > 1;
-        let mut outcomes = SmallVec::with_capacity(group.items.len());
+        let mut outcomes: SmallVec<[(u32, PushOutcome); 1]> = SmallVec::with_capacity(group.items.len());
         let mut left = group.items.len();
         for ((at, message), twin) in group.items.into_iter().zip(stored) {
             left -= 1;
-            let twin = twin.or_else(|| if several { self.twin_since(partition, first, &message) } else { None });
+            let twin = twin.or_else(|| {
+                if several && !plant!(TwinInRequestMissed) { self.twin_since(partition, first, &message) } else { None }
+            });
             let outcome = match twin {
-                Some(original) => {
+                Some(mut original) => {
                     self.counters.push_duplicates += 1;
+                    plant!(DuplicateWrongId => original = original.nth(1));
+                    plant!(DuplicateStored => _ = self.append(partition, message, left + 1));
                     PushOutcome::Duplicate(original)
                 }
                 None => PushOutcome::Queued(self.append(partition, message, left + 1)),
             };
             outcomes.push((at, outcome));
         }
-        match self.tables.partition(partition).writer.and_then(|_| self.commits.building()) {
+        let mut early = plant!(PushAnsweredEarly);
+        plant!(DuplicateAnsweredEarly => early = outcomes.iter().all(|it| matches!(it.1, PushOutcome::Duplicate(_))));
+        match self.tables.partition(partition).writer.and_then(|_| self.commits.building()).filter(|_| !early) {
             // A duplicate of a message in the commit being built is one only if that is carried out.
             Some(_) => self.commits.draft().1.tell(Done::Push(call, outcomes)),
             None => self.push_part_done(call, outcomes),
@@ -130,10 +137,12 @@ impl Broker {
 
     /// For each item its twin among earlier pushes; or the offsets that have to be read to tell.
     fn stored_twins(&self, part: &PushPart) -> Result<SmallVec<[Option<MessageId>; 16]>, Missing> {
-        let found = self
-            .tables
-            .find_queue(part.tenant, &part.group.queue)
-            .and_then(|queue| self.tables.find_partition(queue, &part.group.partition));
+        let found = self.tables.find_queue(part.tenant, &part.group.queue).and_then(|queue| {
+            match plant!(DedupAcrossPartitions) {
+                true => self.tables.queue(queue).partitions.first().copied(),
+                false => self.tables.find_partition(queue, &part.group.partition),
+            }
+        });
         let Some(partition) = found else { return Ok(part.group.items.iter().map(|_| None).collect()) };
         let mut unread = SmallVec::new();
         let mut twins = SmallVec::with_capacity(part.group.items.len());

@@ -68,8 +68,13 @@ impl Broker {
     pub(super) fn reconfigure(&mut self, queue: QueueIx, options: QueueOptions, labels: Labels, revision: u64) {
         let record = &mut self.tables.queue_mut(queue).record;
         let relabelled = record.labels != labels;
-        (record.options, record.labels, record.revision) = (options, labels, revision);
+        let before = core::mem::replace(&mut record.options, options);
+        (record.labels, record.revision) = (labels, revision);
+        plant!(ConfigureMerges => record.options.retry_limit = before.retry_limit);
+        plant!(ConfigureIgnored => record.options = before.clone());
         self.place_queue(queue);
+        plant!(WakeLostOnConfigure => self.waiters.awake.clear());
+        plant!(ConfigureChangesLeases => self.shorten_leases(queue));
         if relabelled {
             self.wake_discovery(queue);
         }

@@ -147,7 +147,7 @@ impl Broker {
 
     /// Whether decisions may be made from memory.
     pub(super) fn usable(&self) -> bool {
-        self.owned() && self.now.monotonic < self.ownership.valid_until
+        self.owned() && (self.now.monotonic < self.ownership.valid_until || plant!(TrustsForever))
     }
 
     /// How this broker stands to its slot.
@@ -246,7 +246,8 @@ impl Broker {
         let Some(fence) = self.ownership.fence else { return };
         let now = self.now.monotonic;
         self.timers.slot = Some(now.plus(RENEW_INTERVAL));
-        let acknowledged = self.commits.acknowledged;
+        let mut acknowledged = self.commits.acknowledged;
+        plant!(LostSuffixUnnoticed => acknowledged = [None, None]);
         self.ask(StoreRequest::Renew { fence, acknowledged }, Pending::Slot(Asked::Renew(fence, now)));
     }
 
@@ -443,6 +444,7 @@ impl Broker {
         waiting.extend(self.barrier.take());
         waiting.extend(core::mem::take(&mut self.backlog));
         for request in self.requeue_parked() {
+            plant!(ParkedLostWithSlot => continue);
             waiting.push(Waiting::new(now, Work::Pop(request)));
         }
         waiting.extend(self.loads.abandon());
@@ -498,6 +500,7 @@ impl Broker {
     /// The store's own clock may have stepped back since the last owner wrote: store time goes on from there, at
     /// monotonic speed (design.md 5).
     fn start_no_earlier_than(&mut self, latest: Option<Timestamp>) {
+        plant!(OwnerStartsEarlier => return);
         if let Some(behind) = latest.map(|latest| latest.since(self.now.store)).filter(|behind| behind.is_positive()) {
             self.ahead = self.ahead.plus(behind);
             self.now.store = self.now.store.plus(behind);
@@ -520,18 +523,22 @@ impl Broker {
                     self.note_time(queue, record.created);
                     let partition = self.tables.add_partition(queue, record, None);
                     let row = self.tables.partition_mut(partition);
-                    row.log = Log::cold(tail.next, tail.last);
+                    row.log = Log::cold(tail.next, tail.last.filter(|_| !plant!(DedupForgetsOnRestart)));
                     (row.end, row.bytes) = (tail.next, tail.total);
                     row.segments = if tail.next == 0 { Some(0) } else { None };
                 }
             }
-            Record::Cursor(CursorRecord { partition, group, cursor }) => {
+            Record::Cursor(CursorRecord { partition, group, mut cursor }) => {
+                plant!(LoadLosesCursors => return);
+                plant!(LoadLosesLeases => cursor.lease = None);
+                plant!(LoadLosesRetries => cursor.retries = 0);
                 if let Some(partition) = self.tables.partition_by_id(partition) {
                     let queue = self.tables.partition(partition).queue;
                     let group = self.tables.group_of(queue, &group);
                     self.tables.add_lane(partition, group, cursor, true);
                 }
             }
+            Record::DeadLetter(_) if plant!(LoadLosesDeadLetters) => {}
             Record::DeadLetter(head) => {
                 if let Some(partition) = self.tables.partition_by_id(head.partition) {
                     self.tables.add_dead(partition, head);
@@ -541,6 +548,7 @@ impl Broker {
     }
 
     fn absorb_subscription(&mut self, record: SubscriptionRecord) {
+        plant!(LoadLosesSubscriptions => return);
         let Some(queue) = self.ownership.loading.get(&record.queue).copied() else { return };
         self.note_time(queue, record.registered);
         let row = self.tables.queue_mut(queue);
@@ -595,7 +603,7 @@ impl Broker {
             quiet && self.loads.idle() && self.barrier.is_none() && self.pending.values().all(may_outlive_the_slot);
         match self.ownership.state {
             State::Vacant if self.draining => self.ownership.state = State::Released,
-            State::Owned | State::Loading(..) if quiet => self.release(),
+            State::Owned | State::Loading(..) if quiet || plant!(HandOverUnfinished) => self.release(),
             // A slot that was given up is left; one that is still being asked for is left when it was taken.
             State::Vacant => self.ownership.leaving = false,
             State::Asking

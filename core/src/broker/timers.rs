@@ -69,6 +69,7 @@ impl Timers {
 
     /// The earliest of all, in monotonic time.
     pub fn deadline(&self, now: Now) -> Option<Moment> {
+        plant!(DeadlineForgetsLanes => return [self.alarms.first().map(|(at, _)| *at), self.slot, self.sweep].into_iter().flatten().min());
         let lane = self.lanes.first().map(|(at, _)| now.monotonic.plus(at.since(now.store)));
         let alarm = self.alarms.first().map(|(at, _)| *at);
         [lane, alarm, self.slot, self.sweep].into_iter().flatten().min()
@@ -84,6 +85,7 @@ impl Broker {
                 break;
             }
             self.place(lane);
+            self.lose_wakes_of_timer(lane);
         }
         self.serve();
         while let Some(&(at, alarm)) = self.timers.alarms.first() {

@@ -95,6 +95,7 @@ impl Broker {
             for (at, outcome) in group.at.iter().zip(&group.decision.outcomes) {
                 acked.insert(*at, outcome.dead_lettered);
             }
+            plant!(TransactionAcksLost => continue);
             self.apply_decision(group.lane, group.decision, read.clone());
         }
         let mut outcomes = Vec::with_capacity(transaction.operations.len());
@@ -108,6 +109,10 @@ impl Broker {
                     let key = message.transaction.as_ref().map(|id| (queue.clone(), partition.clone(), id.hash()));
                     match key.as_ref().and_then(|key| pushed.get(key)) {
                         Some(twin) => OperationOutcome::Pushed { id: *twin, duplicate: true },
+                        None if plant!(TransactionPushesLost) => OperationOutcome::Pushed {
+                            id: MessageId(uuid::Uuid::from_u128(at as u128)),
+                            duplicate: false,
+                        },
                         None => {
                             let to = self.partition_for_push(tenant, &queue, &partition);
                             let id = self.append(to, message, 1);
@@ -121,7 +126,7 @@ impl Broker {
             });
         }
         let reply = Reply::Transacted(Ok(outcomes));
-        match self.commits.building() {
+        match self.commits.building().filter(|_| !plant!(TransactionAnsweredEarly)) {
             Some(_) => {
                 let (_, draft) = self.commits.draft();
                 draft.change(Change::Count(Count::Transaction));
@@ -216,7 +221,7 @@ impl Broker {
             let decision = self.decide_ack(lane, &refs, proof).unwrap_or_else(|_| {
                 settle::refuse(&self.tables.lane(lane).cursor(), refs.len(), AckError::StoreUnavailable)
             });
-            if decision.unknown {
+            if decision.unknown && !plant!(TransactionToleratesUnknown) {
                 return Err(RolledBack::UnknownTransaction);
             }
             let refused = decision
@@ -224,7 +229,7 @@ impl Broker {
                 .iter()
                 .filter_map(|outcome| outcome.error)
                 .find(|error| !matches!(error, AckError::Unresolvable | AckError::AlreadyCommitted));
-            if let Some(error) = refused {
+            if let Some(error) = refused.filter(|_| !plant!(TransactionIgnoresRefusal)) {
                 return Err(failed(error));
             }
             groups.push(AckGroup { partition, lane, at: items.iter().map(|(at, _)| *at).collect(), decision });
@@ -244,6 +249,7 @@ impl Broker {
     }
 
     fn check_required_leases(&self, required: &[LeaseProof], groups: &[AckGroup]) -> Result<(), RolledBack> {
+        plant!(RequiredLeaseIgnored => return Ok(()));
         let covered = |proof: &LeaseProof| {
             groups.iter().any(|group| {
                 let lease = self.tables.lane(group.lane).lease();
@@ -265,6 +271,7 @@ impl Broker {
             let Some(ix) = found else { continue };
             match self.stored_twin(ix, message, &work.read) {
                 Twin::None => {}
+                Twin::Of(_) if plant!(TransactionStoresDuplicate) => {}
                 Twin::Of(_) => {
                     return Err(RolledBack::Duplicate { queue: queue.clone(), partition: partition.clone() });
                 }

@@ -160,7 +160,9 @@ impl Broker {
             if row.ready.is_empty() {
                 break;
             }
-            let Some(seq) = row.waiters.range(after..).next().copied() else { break };
+            let mut waiting = row.waiters.range(after..);
+            let first = if plant!(NewestWaiterFirst) { waiting.next_back() } else { waiting.next() };
+            let Some(seq) = first.copied() else { break };
             after = seq + 1;
             self.serve_seq(seq);
         }
@@ -189,6 +191,7 @@ impl Broker {
 
     /// A long poll's time is up.
     pub(super) fn wait_over(&mut self, seq: u64) {
+        plant!(WaitNeverEnds => return);
         let usable = self.usable();
         self.end_wait(seq, |_| if usable { Reply::Popped(None) } else { Reply::Refused(Rejection::NotOwner) });
     }
@@ -239,7 +242,7 @@ impl Broker {
 
     /// A partition came into being: pops that wait for it, or for its queue, look again.
     pub(super) fn wake_strangers(&mut self, partition: PartitionIx) {
-        if self.waiters.parked.is_empty() {
+        if self.waiters.parked.is_empty() || plant!(WakeLostOnBirth) {
             return;
         }
         let row = self.tables.partition(partition);

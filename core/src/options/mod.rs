@@ -78,6 +78,7 @@ impl QueueOptions {
 
     /// The lease of a pop that asks for `requested` (OPT-3).
     pub fn lease(&self, requested: Option<Span>) -> Span {
+        plant!(LeaseLengthIgnored => return Span::from_secs(self.lease_time));
         match requested {
             Some(span) if span.is_positive() => span,
             _ => Span::from_secs(self.lease_time),
@@ -86,6 +87,7 @@ impl QueueOptions {
 
     /// Whether an exhausted message is dead-lettered; else it is dropped (OPT-9).
     pub fn dead_letters(&self) -> bool {
+        plant!(DeadLettersNeedBothFlags => return self.dead_letter_queue && self.dlq_after_max_retries);
         self.dead_letter_queue || self.dlq_after_max_retries
     }
 }

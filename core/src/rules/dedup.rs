@@ -12,12 +12,19 @@ pub fn is_duplicate(options: &QueueOptions, created: Timestamp, now: Timestamp) 
 
 /// The commit time from which on an id forbids itself; none while deduplication is off.
 pub fn forbids_since(options: &QueueOptions, now: Timestamp) -> Option<Timestamp> {
-    let window = Span::from_secs(options.dedup_window_seconds);
+    let mut window = Span::from_secs(options.dedup_window_seconds);
+    plant!(DedupOff => return None);
+    plant!(DedupOffStillForbids => window = window.max(Span::from_secs(10)));
+    plant!(DedupForgetsEarly => window = Span::from_micros(window.as_micros() / 2));
+    plant!(DedupForgetsLate => window = window.plus(window));
+    plant!(DedupForgetsAtEdge => window = window.plus(Span::from_micros(-1)));
+    plant!(DedupForgetsPastEdge => window = window.plus(Span::from_micros(1)));
     window.is_positive().then(|| now.minus(window))
 }
 
 /// The commit time from which on a hash still resolves acks (OPT-26).
 pub fn resolves_since(options: &QueueOptions, now: Timestamp) -> Timestamp {
+    plant!(HashesForgottenEarly => return now.minus(Span::from_secs(options.dedup_window_seconds)));
     let kept = Span::from_secs(options.dedup_window_seconds)
         .max(Span::from_secs(options.completed_retention_seconds))
         .max(MIN_HASH_AGE);

@@ -21,6 +21,7 @@ pub fn random(entropy: &mut ChaCha20Rng) -> Uuid {
 pub fn sortable(now: Timestamp, entropy: &mut ChaCha20Rng) -> Uuid {
     let mut bytes = [0; 10];
     entropy.fill_bytes(&mut bytes);
+    plant!(LeaseIdsRepeat => bytes = [0; 10]);
     Builder::from_unix_timestamp_millis(now.as_unix_millis(), &bytes).into_uuid()
 }
 
@@ -40,6 +41,7 @@ pub fn ordered(now: Timestamp, last: Uuid, entropy: &mut ChaCha20Rng) -> Uuid {
 pub fn segment_base(created: Timestamp, entropy: &mut ChaCha20Rng) -> MessageId {
     let mut bytes = [0; 10];
     entropy.fill_bytes(&mut bytes[..10 - COUNTER_BYTES]);
+    plant!(MessageIdsRepeat => bytes = [0; 10]);
     MessageId(Builder::from_unix_timestamp_millis(created.as_unix_millis(), &bytes).into_uuid())
 }
 

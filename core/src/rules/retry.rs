@@ -19,9 +19,13 @@ pub enum Verdict {
 /// A failed ack with `retries` already charged: limit N redelivers N times, the next one ends the message. The limit is
 /// read now, so a changed one holds for the next failed ack (OPT-8).
 pub fn failed(options: &QueueOptions, retries: u32) -> Verdict {
-    if i64::from(retries) < options.retry_limit {
+    let mut limit = options.retry_limit;
+    plant!(RetryLimitShort => limit = limit.saturating_sub(1));
+    plant!(RetryLimitLong => limit = limit.saturating_add(1));
+    plant!(FailureUncharged => return Verdict::Redeliver { retries });
+    if i64::from(retries) < limit {
         Verdict::Redeliver { retries: retries.saturating_add(1) }
-    } else if options.dead_letters() {
+    } else if options.dead_letters() || plant!(DroppedIsFiled) {
         Verdict::DeadLetter
     } else {
         Verdict::Drop

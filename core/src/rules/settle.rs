@@ -90,7 +90,9 @@ pub fn decide(
     for (at, item) in items.iter().enumerate() {
         if let Some(offset) = inside(at)
             && item.status != AckStatus::Completed
-            && signal.is_none_or(|(lowest, kind)| (offset, weight(item.status)) < (lowest, weight(kind)))
+            && signal.is_none_or(|(lowest, kind)| {
+                (offset, weight(item.status)) < (lowest, weight(kind)) || plant!(LastFailureCounts)
+            })
         {
             signal = Some((offset, item.status));
         }
@@ -98,12 +100,14 @@ pub fn decide(
     let completed = (0..items.len())
         .filter(|&at| items[at].status == AckStatus::Completed)
         .filter_map(inside)
-        .filter(|&offset| signal.is_none_or(|(lowest, _)| offset < lowest))
+        .filter(|&offset| signal.is_none_or(|(lowest, _)| offset < lowest || plant!(PartialAckPassesFailure)))
         .max();
 
     let mut after = cursor.clone();
     if let Some(offset) = completed {
         advance(&mut after, offset + 1);
+        plant!(AckAdvancesTooFar => advance(&mut after, offset + 2));
+        plant!(AckTakesWholeBatch => advance(&mut after, cursor.lease.map_or(0, |lease| lease.end)));
     }
     let mut dead_letter = None;
     let mut dropped = false;
@@ -111,14 +115,19 @@ pub fn decide(
         // Nothing is out: there is no batch to redeliver and no budget to charge.
         (None, _) => {}
         (Some(lease), None) => {
-            if after.next >= lease.end {
+            if after.next >= lease.end || plant!(PartialAckEndsLease) {
                 after.lease = None;
                 after.retries = 0;
+                plant!(FullAckKeepsLease => after.lease = cursor.lease);
+                plant!(AckKeepsRetries => after.retries = cursor.retries);
             }
         }
         (Some(_), Some((offset, kind))) => {
             after.lease = None;
+            plant!(NackKeepsLease => after.lease = cursor.lease);
             let verdict = match kind {
+                AckStatus::Retry if plant!(RetryStatusCharges) => retry::failed(options, cursor.retries),
+                AckStatus::DeadLetter if plant!(DlqStatusCharged) => retry::failed(options, cursor.retries),
                 AckStatus::Completed | AckStatus::Retry => Verdict::Redeliver { retries: cursor.retries },
                 // Asked for by name: neither the budget nor the flags are consulted (8.6).
                 AckStatus::DeadLetter => Verdict::DeadLetter,
@@ -136,8 +145,10 @@ pub fn decide(
                 Verdict::Drop => dropped = true,
             }
             if dead_letter.is_some() || dropped {
-                advance(&mut after, offset + 1);
+                advance(&mut after, offset + 1 - u64::from(plant!(DeadLetterStays)));
                 after.retries = 0;
+                plant!(DeadLetterKeepsRetries => after.retries = cursor.retries);
+                plant!(DeadLetterOfNeighbour => dead_letter.iter_mut().for_each(|it| it.offset = offset.saturating_sub(1)));
             }
         }
     }
@@ -177,10 +188,13 @@ pub fn failed(error: AckError) -> AckOutcome {
 
 /// A lease that is named must be the live one; an ack without one is checked against nothing (8.6).
 fn refusal(cursor: &Cursor, proof: LeaseProof, require_lease: bool, now: Timestamp) -> Option<AckError> {
+    plant!(ForeignProofAccepted => if proof == LeaseProof::Foreign { return None });
     match proof {
         LeaseProof::None => require_lease.then_some(AckError::LeaseRequired),
         LeaseProof::Foreign => Some(AckError::InvalidLease),
         LeaseProof::Lease(id) => {
+            plant!(AnyLeaseAccepted => return None);
+            plant!(ExpiredLeaseAccepted => return cursor.lease.is_none_or(|it| it.id != id).then_some(AckError::InvalidLease));
             let holds = cursor.lease.is_some_and(|lease| lease.id == id && lease.lives(now));
             (!holds).then_some(AckError::InvalidLease)
         }

@@ -19,6 +19,8 @@ pub enum Start {
 /// A registration is later than every commit before it and earlier than every commit after it, so "since the
 /// registration" skips the backlog and nothing else. A time changed later counts only for partitions born afterwards.
 pub fn implied(subscription: &SubscriptionRecord, partition_created: Timestamp) -> Start {
+    plant!(NewGroupReadsBacklog => if subscription.start == StartFrom::New { return Start::Beginning });
+    plant!(GroupSkipsBacklog => if subscription.start == StartFrom::All { return Start::Since(subscription.registered) });
     let born_later = partition_created > subscription.registered;
     match (subscription.changed.filter(|_| born_later), subscription.start) {
         (Some(time), _) | (None, StartFrom::Time(time)) => Start::Since(time),
@@ -39,5 +41,6 @@ pub fn requested(start: StartFrom) -> Start {
 /// The commit time of a partition's next segment: never earlier than its last (OPT-11), and later than every
 /// registration on its queue.
 pub fn commit_time(now: Timestamp, last: Option<Timestamp>, registered: Timestamp) -> Timestamp {
+    plant!(CommitBeforeRegistration => return now.max(last.unwrap_or(Timestamp::MIN)));
     now.max(last.unwrap_or(Timestamp::MIN)).max(registered.next())
 }

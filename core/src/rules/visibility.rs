@@ -52,7 +52,7 @@ pub fn standing(
     if first >= partition.end {
         return Standing::Empty;
     }
-    let leased = cursor.lease.filter(|lease| lease.lives(now)).map(|lease| lease.expires);
+    let leased = cursor.lease.filter(|lease| lease.lives(now) && !plant!(LeaseHidesNothing)).map(|lease| lease.expires);
     let gathered = match unknown(cursor, partition, options, rule, 1, now) {
         None => gathered(first, partition, options, rule),
         Some(_) => Timestamp::MIN,
@@ -99,8 +99,13 @@ pub fn unknown(
 
 /// When delay and window let go of the messages from `first` on.
 fn gathered(first: u64, partition: Durable<'_>, options: &QueueOptions, rule: WindowRule) -> Timestamp {
-    let delay = Span::from_secs(options.delayed_processing);
-    let window = Span::from_secs(options.window_buffer);
+    let mut delay = Span::from_secs(options.delayed_processing);
+    let mut window = Span::from_secs(options.window_buffer);
+    plant!(DelayEarlyByOne => delay = delay.plus(Span::from_micros(-1)));
+    plant!(DelayLateByOne => delay = delay.plus(Span::from_micros(i64::from(delay.is_positive()))));
+    plant!(WindowIgnored => window = Span::ZERO);
+    plant!(WindowEarlyByOne => window = window.plus(Span::from_micros(-1)));
+    plant!(WindowLateByOne => window = window.plus(Span::from_micros(i64::from(window.is_positive()))));
     if !delay.is_positive() && !window.is_positive() {
         return Timestamp::MIN;
     }
@@ -113,7 +118,8 @@ fn gathered(first: u64, partition: Durable<'_>, options: &QueueOptions, rule: Wi
     if !rule.hot_list {
         return delayed.max(partition.log.last_below(partition.end).unwrap_or(Timestamp::MIN).plus(window));
     }
-    if !delay.is_positive() && partition.end - first >= rule.batch {
+    plant!(WindowBySilence => return delayed.max(partition.log.last_below(partition.end).unwrap_or(delayed).plus(window)));
+    if !delay.is_positive() && partition.end - first >= rule.batch + u64::from(plant!(WindowBatchLate)) {
         return Timestamp::MIN;
     }
     delayed.max(created(first).plus(window))
@@ -128,7 +134,9 @@ pub fn deliverable(
     now: Timestamp,
 ) -> (u64, u64) {
     let first = cursor.next.max(partition.start);
-    let delay = Span::from_secs(options.delayed_processing);
+    let mut delay = Span::from_secs(options.delayed_processing);
+    plant!(DelayIgnoredInBatch => delay = Span::ZERO);
+    plant!(DelayEarlyByOne => delay = delay.plus(Span::from_micros(-1)));
     let end = partition.end.min(first.saturating_add(budget)).max(first);
     (first, if delay.is_positive() { partition.log.end_at(first..end, now.minus(delay)) } else { end })
 }
