@@ -1,0 +1,4 @@
+//! The simulator: worlds, faults, histories and checkers on virtual time.
+
+pub mod duel;
+pub mod model;
