@@ -1,0 +1,4 @@
+//! The simulator: a whole cluster, its clients and its faults, in one seed.
+
+pub mod history;
+pub mod marks;
