@@ -1,4 +1,6 @@
-//! The simulator: worlds, faults, histories and checkers on virtual time.
+//! The simulator: a whole cluster, its clients and its faults, in one seed.
 
 pub mod duel;
+pub mod history;
+pub mod marks;
 pub mod model;
