@@ -81,7 +81,7 @@ impl std::hash::BuildHasher for Spread {
 }
 
 /// What `Spread` builds: a multiplication for each word that is hashed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Folded(u64);
 
 impl std::hash::Hasher for Folded {
@@ -179,7 +179,7 @@ pub enum Key {
 }
 
 /// One line of the history.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub struct Record {
     /// When it was written.
     pub at: At,
@@ -194,7 +194,7 @@ pub struct Record {
 }
 
 /// What a record says.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub enum Event {
     /// The client is about to send this.
     Invoke(Operation),
@@ -220,7 +220,7 @@ pub enum Event {
 }
 
 /// The phases of a run, in order. A run without one of them tells nothing about what the phase promises.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Phase {
     /// Faults happen.
     Storm,
@@ -235,7 +235,7 @@ pub enum Phase {
 }
 
 /// Why an operation was refused as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Refusal {
     /// The store could not be reached, nobody owned the slot, or the broker was stopping.
     Unavailable,
@@ -246,7 +246,7 @@ pub enum Refusal {
 }
 
 /// What a client asks for.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub enum Operation {
     /// Append messages.
     Push {
@@ -423,7 +423,7 @@ impl Operation {
 }
 
 /// A message as it is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Item {
     /// Where to.
     pub lane: LaneNo,
@@ -434,7 +434,7 @@ pub struct Item {
 }
 
 /// A request for messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Pop {
     /// Where from.
     pub scope: Scope,
@@ -455,7 +455,7 @@ pub struct Pop {
 }
 
 /// Where a pop takes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Scope {
     /// Any partition of a queue.
     Queue(QueueNo),
@@ -466,7 +466,7 @@ pub enum Scope {
 }
 
 /// Where a new group starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Start {
     /// Not said.
     Default,
@@ -503,7 +503,7 @@ pub enum Status {
 }
 
 /// One message that is settled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct AckItem {
     /// Its partition.
     pub partition: PartitionNo,
@@ -516,7 +516,7 @@ pub struct AckItem {
 }
 
 /// A part of a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Part {
     /// Append.
     Push(Item),
@@ -525,7 +525,7 @@ pub enum Part {
 }
 
 /// Where a seek goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Target {
     /// Behind the last message.
     End,
@@ -534,7 +534,7 @@ pub enum Target {
 }
 
 /// A queue's options, as far as they decide anything. Seconds, as on the wire, unless said otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Options {
     /// OPT-3.
     pub lease_time: i64,
@@ -565,7 +565,7 @@ pub struct Options {
 }
 
 /// What a client is told.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub enum Answer {
     /// One per item.
     Pushed(Vec<Pushed>),
@@ -620,7 +620,7 @@ pub enum Answer {
 }
 
 /// What became of a pushed item.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Pushed {
     /// Stored.
     Queued(MessageNo),
@@ -633,7 +633,7 @@ pub enum Pushed {
 }
 
 /// What a pop gives.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Hash)]
 pub struct Delivery {
     /// None with auto-ack.
     pub lease: Option<LeaseNo>,
@@ -642,7 +642,7 @@ pub struct Delivery {
 }
 
 /// A message as it is received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Delivered {
     /// Its partition.
     pub partition: PartitionNo,
@@ -659,7 +659,7 @@ pub struct Delivered {
 }
 
 /// What became of an ack item.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Acked {
     /// Why it was refused; none means success.
     pub error: Option<AckError>,
@@ -674,7 +674,7 @@ pub struct Acked {
 }
 
 /// Why an ack item was refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum AckError {
     /// The group has no cursor there.
     ConsumerNotFound,
@@ -695,7 +695,7 @@ pub enum AckError {
 }
 
 /// What became of a part of a transaction that was carried out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum PartDone {
     /// Stored, or its twin earlier in the same transaction is.
     Pushed {
@@ -712,7 +712,7 @@ pub enum PartDone {
 }
 
 /// Why a transaction changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum RolledBack {
     /// An acked id is unknown.
     UnknownMessage,
@@ -727,7 +727,7 @@ pub enum RolledBack {
 }
 
 /// A message that was looked up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Found {
     /// Its id.
     pub message: MessageNo,
@@ -740,7 +740,7 @@ pub struct Found {
 }
 
 /// A dead letter in a listing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct DeadLetter {
     /// Its id.
     pub id: DeadLetterNo,
@@ -763,7 +763,7 @@ pub struct DeadLetter {
 }
 
 /// A partition of a described queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct PartitionCounts {
     /// Its name.
     pub lane: LaneNo,
@@ -780,7 +780,7 @@ pub struct PartitionCounts {
 }
 
 /// Where a group stands on a partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Standing {
     /// The group.
     pub group: GroupNo,
@@ -858,7 +858,7 @@ pub enum Fault {
 }
 
 /// A commit as the store carried it out [W].
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub struct Committed {
     /// Counts the commits of the store, from 1. After `Event::Lost` numbers are used again.
     pub serial: u64,
@@ -875,7 +875,7 @@ pub struct Committed {
 }
 
 /// A slot's owner, as the store has it from now on [W].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Owner {
     /// The slot.
     pub slot: u8,
@@ -886,7 +886,7 @@ pub struct Owner {
 }
 
 /// How a slot's owner changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum OwnerChange {
     /// The record's host took it.
     Taken,
@@ -897,7 +897,7 @@ pub enum OwnerChange {
 }
 
 /// A write of a commit [W].
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Hash)]
 pub enum Written {
     /// A queue, new or changed.
     Queue {
@@ -1002,7 +1002,7 @@ pub enum Written {
 }
 
 /// A message of a commit [W].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Appended {
     /// Its id.
     pub message: MessageNo,
@@ -1013,7 +1013,7 @@ pub struct Appended {
 }
 
 /// A lease of a cursor [W].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Leased {
     /// Its id.
     pub lease: LeaseNo,
@@ -1032,6 +1032,8 @@ pub struct Terms {
     pub lane_queue: Vec<QueueNo>,
     /// Which tenant each queue belongs to, by queue.
     pub queue_tenant: Vec<TenantNo>,
+    /// Which tenant each client belongs to, by client.
+    pub client_tenant: Vec<TenantNo>,
     /// The options of a queue that nobody configured.
     pub implicit: Options,
     /// The group of a pop that names none; subscriptions do not apply to it.

@@ -1,0 +1,32 @@
+//! Runs seeds without building the broker: `cargo run -p tidegate-sim --profile sim --example seeds -- FIRST COUNT [twice]`.
+#![allow(clippy::print_stdout)]
+
+use std::time::Instant;
+
+use tidegate_sim::night::{STEPS, Sum};
+use tidegate_sim::setup::Wishes;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |otherwise| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (first, count): (u64, u64) = (number(0), number(1_000));
+    let twice = arguments.next().is_some();
+    let started = Instant::now();
+    let mut sum = Sum::default();
+    for seed in first..first + count {
+        sum.run(seed, STEPS, &Wishes::default(), twice);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{}", sum.line());
+    println!("events {}, commits {}", sum.counts.events, sum.counts.commits);
+    println!(
+        "{:.0} operations a second ({:.0} % push, pop, ack), {:.0} seeds a minute",
+        sum.counts.operations() as f64 / seconds,
+        100.0 * sum.counts.busy_operations() as f64 / sum.counts.operations() as f64,
+        sum.seeds as f64 / seconds * 60.0
+    );
+    for (seed, violation) in sum.failures.iter().take(20) {
+        println!("seed {seed}: {}: {}", violation.checker, violation.what);
+    }
+    println!("{} differ", sum.differing.len());
+}
