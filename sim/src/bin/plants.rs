@@ -1,41 +1,106 @@
-//! Switches each plant on and says in how many seeds and how much time it is found, and how many steps are left of the list
-//! after shrinking. `cargo run -p tidegate-sim --profile sim --features plants --bin plants [NAME…]`
+//! Switches each plant on and says in how many seeds and how much time it is found, by which checker, and how many steps are
+//! left of the list after shrinking. `cargo run -p tidegate-sim --profile sim --features plants --bin plants [NAME…]`
+//!
+//! A seed is both: a run of the core against the naive model, and a world. `none FIRST COUNT` runs seeds without a plant.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
 
 use tidegate_core::plant::{self, Plant};
+use tidegate_sim::draw;
 use tidegate_sim::duel::{self, Plan};
+use tidegate_sim::night::{self, STEPS};
+use tidegate_sim::setup::Wishes;
+
+/// Seconds in which a plant must be found.
+const WORST: f64 = 60.0;
+
+/// Which half of a seed is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Both,
+    Duel,
+    World,
+}
 
 fn main() {
-    let names: Vec<String> = std::env::args().skip(1).collect();
+    let mut names: Vec<String> = std::env::args().skip(1).collect();
+    let mut half = Half::Both;
+    names.retain(|name| match name.as_str() {
+        "duel" => {
+            half = Half::Duel;
+            false
+        }
+        "world" => {
+            half = Half::World;
+            false
+        }
+        _ => true,
+    });
     std::panic::set_hook(Box::new(|_| {}));
+    if names.first().is_some_and(|name| name == "none") {
+        return without(&names, half);
+    }
+    let (mut all, mut missed) = (Vec::new(), 0);
+    println!("{:26} {:>6} {:>8}  steps  by", "plant", "seeds", "seconds");
     for plant in Plant::ALL.iter().filter(|it| names.is_empty() || names.iter().any(|name| name == it.name())) {
         plant::set(Some(*plant));
-        let start = Instant::now();
-        let mut found = None;
-        for seed in 0..20_000 {
-            let plan = Plan::random(seed, 200);
-            if let Some(why) = fails(&plan) {
-                found = Some((seed + 1, start.elapsed().as_secs_f64(), why, plan));
-                break;
+        let started = Instant::now();
+        let mut seed = 0;
+        let found = loop {
+            let found = fails(seed, half);
+            seed += 1;
+            if found.is_some() || started.elapsed().as_secs_f64() > WORST {
+                break found;
             }
-            if start.elapsed().as_secs() > 20 {
-                break;
-            }
-        }
+        };
+        let seconds = started.elapsed().as_secs_f64();
         match found {
-            None => println!("{:28} NOT FOUND", plant.name()),
-            Some((seeds, seconds, why, plan)) => {
-                let small = duel::shrink(&plan, |plan| fails(plan).is_some());
-                let why = why.lines().next().unwrap_or_default().chars().take(90).collect::<String>();
-                println!("{:28} {seeds:6} {seconds:8.3} {:3}  {why}", plant.name(), small.steps.len());
+            None => {
+                missed += 1;
+                println!("{:26} {seed:6} {seconds:8.2}         not found", plant.name());
+            }
+            Some((by, what)) => {
+                all.push(seed);
+                let steps = if by == "model" {
+                    let plan = Plan::random(seed - 1, STEPS);
+                    duel::shrink(&plan, |plan| duels(plan).is_some()).steps.len()
+                } else {
+                    0
+                };
+                let what: String = what.lines().next().unwrap_or_default().chars().take(100).collect();
+                println!("{:26} {seed:6} {seconds:8.2}  {steps:5}  {by}: {what}", plant.name());
             }
         }
     }
+    all.sort_unstable();
+    println!("{} found, {missed} not; median {} seeds", all.len(), all.get(all.len() / 2).copied().unwrap_or(0));
 }
 
-fn fails(plan: &Plan) -> Option<String> {
+fn without(names: &[String], half: Half) {
+    let number = |at: usize, otherwise| names.get(at).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (first, count) = (number(1, 0), number(2, 1_000));
+    let started = Instant::now();
+    let mut failed = 0;
+    for seed in first..first + count {
+        if let Some((by, what)) = fails(seed, half) {
+            failed += 1;
+            println!("seed {seed}: {by}: {what}");
+        }
+    }
+    println!("{count} seeds, {failed} failed, {:.1} s", started.elapsed().as_secs_f64());
+}
+
+fn fails(seed: u64, half: Half) -> Option<(&'static str, String)> {
+    let duel = (half != Half::World).then(|| duels(&Plan::random(seed, STEPS))).flatten();
+    duel.map(|what| ("model", what)).or_else(|| {
+        let list = (half != Half::Duel).then(|| draw::list(seed, STEPS, &Wishes::default()))?;
+        let violation = night::judge(&list, false).violations.into_iter().next()?;
+        Some((violation.checker, violation.what))
+    })
+}
+
+fn duels(plan: &Plan) -> Option<String> {
     match std::panic::catch_unwind(|| duel::over_memory(plan)) {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure.to_string()),

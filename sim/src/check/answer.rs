@@ -4,8 +4,8 @@ use super::open::{Call, Opened};
 use super::settle;
 use super::shadow::Shadow;
 use crate::history::{
-    AckError, AckItem, Acked, Answer, DeadLetter, Delivery, Findings, GroupNo, Item, Key, MessageNo, Operation, Part, PartDone,
-    PartitionNo, Pop, Proof, Pushed, QueueNo, Standing, Status,
+    AckError, AckItem, Acked, Answer, DeadLetter, Delivery, Findings, GroupNo, Item, Key, MessageNo, Operation, Part,
+    PartDone, PartitionNo, Pop, Proof, Pushed, QueueNo, Standing, Status,
 };
 
 const SECOND: i64 = 1_000_000;
@@ -23,17 +23,25 @@ pub fn law(shadow: &Shadow, open: &Opened, call: &Call, answer: &Answer, place: 
         (Operation::Push { items }, Answer::Pushed(told)) => case.pushed(items, told),
         (Operation::Pop(pop), Answer::Popped(delivery)) => case.popped(pop, delivery),
         (Operation::Ack { group, items }, Answer::Acked(told)) => case.acked(*group, items, told),
-        (Operation::Extend { lease, .. }, Answer::Extended { renewed, earliest }) => case.extended(*lease, *renewed, *earliest),
+        (Operation::Extend { lease, .. }, Answer::Extended { renewed, earliest }) => {
+            case.extended(*lease, *renewed, *earliest)
+        }
         (Operation::Transaction { parts, .. }, Answer::Transacted(told)) => case.transacted(parts, told),
         (Operation::Transaction { .. }, Answer::RolledBack(_)) => case.undone("a transaction that was rolled back"),
         (Operation::Configure { queue, options }, Answer::Configured { .. }) => case.configured(*queue, options),
         (Operation::DeleteQueue { queue }, Answer::QueueDeleted { existed: true }) => case.deleted(*queue),
-        (Operation::DeleteGroup { group, queue, metadata }, Answer::GroupDeleted { .. }) => case.forgotten(*group, *queue, *metadata),
+        (Operation::DeleteGroup { group, queue, metadata }, Answer::GroupDeleted { .. }) => {
+            case.forgotten(*group, *queue, *metadata)
+        }
         (Operation::ListDeadLetters { queue, group, limit, offset: 0 }, Answer::DeadLetters(rows)) => {
             case.dead_letters(*queue, *group, *limit as usize, rows)
         }
-        (Operation::DropDeadLetters { partition, key }, Answer::DeadLettersDropped(count)) => case.dropped(*partition, *key, *count),
-        (Operation::Replay { partition, key, group }, Answer::Replayed(Some(message))) => case.replayed(*partition, *key, *group, *message),
+        (Operation::DropDeadLetters { partition, key }, Answer::DeadLettersDropped(count)) => {
+            case.dropped(*partition, *key, *count)
+        }
+        (Operation::Replay { partition, key, group }, Answer::Replayed(Some(message))) => {
+            case.replayed(*partition, *key, *group, *message)
+        }
         (Operation::ListGroups { .. }, Answer::Groups(rows)) => case.groups(rows),
         _ => Ok(()),
     };
@@ -74,11 +82,15 @@ impl Case<'_> {
     fn pushed(&self, items: &[Item], told: &[Pushed]) -> Verdict {
         let mut last: Vec<(crate::history::LaneNo, PartitionNo, u64)> = Vec::new();
         for (n, (item, told)) in items.iter().zip(told).enumerate() {
-            let twin = item.text.is_some() && items[..n].iter().any(|other| (other.lane, other.text) == (item.lane, item.text));
+            let twin = item.text.is_some()
+                && items[..n].iter().any(|other| (other.lane, other.text) == (item.lane, item.text));
             match told {
                 Pushed::Queued(message) => {
                     if twin {
-                        return Err(("dedup", format!("two messages of one push have the same id and are both stored: {}", message.0)));
+                        return Err((
+                            "dedup",
+                            format!("two messages of one push have the same id and are both stored: {}", message.0),
+                        ));
                     }
                     let Some((row, partition, offset, stored)) = self.shadow.message(*message) else {
                         return Err(("truth", format!("message {} is said to be stored and is not", message.0)));
@@ -90,7 +102,10 @@ impl Case<'_> {
                     let before = last.iter_mut().find(|(lane, of, _)| (*lane, *of) == (item.lane, partition));
                     match before {
                         Some((_, _, before)) if *before >= offset => {
-                            return Err(("order", format!("message {} of a push stands before one that came earlier in it", message.0)));
+                            return Err((
+                                "order",
+                                format!("message {} of a push stands before one that came earlier in it", message.0),
+                            ));
                         }
                         Some((_, _, before)) => *before = offset,
                         None => last.push((item.lane, partition, offset)),
@@ -98,8 +113,13 @@ impl Case<'_> {
                 }
                 Pushed::Duplicate(message) => self.duplicate(item, *message, twin)?,
                 Pushed::Failed if self.open.sent_once(item.payload) && !twin => {
-                    if let Some((message, at)) = self.shadow.stored(item.payload).filter(|(_, at)| *at > self.call.place) {
-                        return Err(("truth", format!("an item that was refused is stored as message {} [{at}]", message.0)));
+                    if let Some((message, at)) =
+                        self.shadow.stored(item.payload).filter(|(_, at)| *at > self.call.place)
+                    {
+                        return Err((
+                            "truth",
+                            format!("an item that was refused is stored as message {} [{at}]", message.0),
+                        ));
                     }
                 }
                 Pushed::Failed | Pushed::Unknown => {}
@@ -116,7 +136,10 @@ impl Case<'_> {
             return Err(("truth", format!("a duplicate of message {}, which is not stored", message.0)));
         };
         if row.lane != item.lane || stored.key != Key::Given(text) {
-            return Err(("dedup", format!("a duplicate of message {}, which has another id or stands elsewhere", message.0)));
+            return Err((
+                "dedup",
+                format!("a duplicate of message {}, which has another id or stands elsewhere", message.0),
+            ));
         }
         if let Some((own, at)) = self.shadow.stored(item.payload)
             && at > self.call.place
@@ -130,7 +153,10 @@ impl Case<'_> {
         let since = self.shadow.earliest(self.call.at) - window;
         if !twin && stored.created < since {
             let over = since - stored.created;
-            return Err(("dedup", format!("a duplicate of message {}, whose window ended {over} µs before", message.0)));
+            return Err((
+                "dedup",
+                format!("a duplicate of message {}, whose window ended {over} µs before", message.0),
+            ));
         }
         Ok(())
     }
@@ -141,7 +167,9 @@ impl Case<'_> {
         if grants.is_empty() {
             return Err(("truth", format!("lease {} is told and not stored", lease.0)));
         }
-        if delivery.messages.len() > pop.batch as usize || (pop.partitions > 0 && grants.len() > pop.partitions as usize) {
+        if delivery.messages.len() > pop.batch as usize
+            || (pop.partitions > 0 && grants.len() > pop.partitions as usize)
+        {
             return Err(("grant", format!("lease {} covers more than was asked for", lease.0)));
         }
         for grant in grants {
@@ -149,7 +177,10 @@ impl Case<'_> {
             let told = delivery.messages.iter().filter(|it| it.partition == grant.partition).map(|it| it.message);
             let stored = row.log.get(grant.first as usize..grant.end as usize).unwrap_or_default();
             if !told.eq(stored.iter().map(|it| it.message)) {
-                return Err(("delivery", format!("lease {} covers {grant:?}, and other messages were delivered", lease.0)));
+                return Err((
+                    "delivery",
+                    format!("lease {} covers {grant:?}, and other messages were delivered", lease.0),
+                ));
             }
         }
         if delivery.messages.iter().any(|it| !grants.iter().any(|grant| grant.partition == it.partition)) {
@@ -198,15 +229,21 @@ impl Case<'_> {
                     let offset = settle::place(row, item.key, 0, row.end());
                     if offset.is_some_and(|offset| cursor.next <= offset) {
                         // A failure below it in the same call ends the batch before it.
-                        let bounded = items.iter().any(|other| other.partition == item.partition && other.status != Status::Completed);
+                        let bounded = items
+                            .iter()
+                            .any(|other| other.partition == item.partition && other.status != Status::Completed);
                         if !bounded {
-                            return Err(("truth", format!("an ack of {:?} is accepted, and the cursor is at {}", item.key, cursor.next)));
+                            return Err((
+                                "truth",
+                                format!("an ack of {:?} is accepted, and the cursor is at {}", item.key, cursor.next),
+                            ));
                         }
                     }
                 }
                 None if told.dead_lettered => {
                     let filed = |dead: &super::shadow::Dead| {
-                        (dead.partition, dead.group, dead.key) == (item.partition, group, item.key) && dead.place > self.call.place
+                        (dead.partition, dead.group, dead.key) == (item.partition, group, item.key)
+                            && dead.place > self.call.place
                     };
                     if !self.shadow.dead.iter().flatten().any(filed) {
                         return Err(("dead-letter", format!("{:?} is said to be dead-lettered and is not", item.key)));
@@ -218,7 +255,10 @@ impl Case<'_> {
                     let covers = settle::place(row, item.key, cursor.next, lease.end).is_some();
                     if item.lease == Proof::Lease(lease.lease) && covers && self.shadow.latest() < lease.expires {
                         let left = lease.expires - self.shadow.latest();
-                        return Err(("lease", format!("an ack is refused ({:?}) and its lease lives for {left} µs", told.error)));
+                        return Err((
+                            "lease",
+                            format!("an ack is refused ({:?}) and its lease lives for {left} µs", told.error),
+                        ));
                     }
                 }
                 _ => {}
@@ -241,18 +281,24 @@ impl Case<'_> {
             // Of partitions whose lease had ended before, nothing is said.
             let was_live = cursor.place > self.call.place || held.expires > self.shadow.latest();
             if was_live && held.expires < earliest {
-                return Err(("truth", format!("lease {} is said to live until {earliest} and ends at {}", lease.0, held.expires)));
+                return Err((
+                    "truth",
+                    format!("lease {} is said to live until {earliest} and ends at {}", lease.0, held.expires),
+                ));
             }
         }
         let quiet = self.shadow.disturbed < self.call.place && self.open.iter().all(|call| !call.writes());
         if quiet && renewed > live {
-            return Err(("truth", format!("lease {} is said to be extended on {renewed} partitions, it is on {live}", lease.0)));
+            return Err((
+                "truth",
+                format!("lease {} is said to be extended on {renewed} partitions, it is on {live}", lease.0),
+            ));
         }
         Ok(())
     }
 
     fn transacted(&self, parts: &[Part], told: &[PartDone]) -> Verdict {
-        let mut serial: Option<u64> = None;
+        let mut order: Option<u64> = None;
         for (part, told) in parts.iter().zip(told) {
             if let (Part::Push(item), PartDone::Pushed { message, duplicate: false }) = (part, told) {
                 let Some((row, _, _, stored)) = self.shadow.message(*message) else {
@@ -261,10 +307,10 @@ impl Case<'_> {
                 if (row.lane, stored.payload) != (item.lane, item.payload) {
                     return Err(("content", format!("message {} is not what was pushed under it", message.0)));
                 }
-                if serial.is_some_and(|serial| serial != stored.serial) {
+                if order.is_some_and(|order| order != stored.order) {
                     return Err(("transaction", "its pushes are in several commits".into()));
                 }
-                serial = Some(stored.serial);
+                order = Some(stored.order);
             }
         }
         for part in parts {
@@ -297,30 +343,50 @@ impl Case<'_> {
 
     fn deleted(&self, queue: QueueNo) -> Verdict {
         match self.shadow.live_queue(queue) {
-            Some(row) if row.born < self.call.place => Err(("truth", format!("queue {} is deleted and still there", queue.0))),
+            Some(row) if row.born < self.call.place => {
+                Err(("truth", format!("queue {} is deleted and still there", queue.0)))
+            }
             _ => Ok(()),
         }
     }
 
     fn forgotten(&self, group: GroupNo, only: Option<QueueNo>, metadata: bool) -> Verdict {
-        for queue in self.shadow.queues.iter().flatten().filter(|queue| !queue.ended && only.is_none_or(|only| only == queue.name)) {
+        for queue in self
+            .shadow
+            .queues
+            .iter()
+            .flatten()
+            .filter(|queue| !queue.ended && only.is_none_or(|only| only == queue.name))
+        {
             let tenant = self.shadow.terms.queue_tenant.get(queue.name.index()).copied().unwrap_or_default();
             if tenant != self.call.tenant {
                 continue;
             }
             let stored = queue.partitions.iter().filter_map(|it| self.shadow.partition(*it)?.cursor(group));
             if { stored }.any(|cursor| cursor.place < self.call.place) {
-                return Err(("truth", format!("group {} is deleted on queue {} and has a cursor", group.0, queue.name.0)));
+                return Err((
+                    "truth",
+                    format!("group {} is deleted on queue {} and has a cursor", group.0, queue.name.0),
+                ));
             }
             let registered = queue.subscription(group).is_some_and(|it| it.place < self.call.place);
             if metadata && registered {
-                return Err(("truth", format!("group {} is deleted on queue {} and registered", group.0, queue.name.0)));
+                return Err((
+                    "truth",
+                    format!("group {} is deleted on queue {} and registered", group.0, queue.name.0),
+                ));
             }
         }
         Ok(())
     }
 
-    fn dead_letters(&self, queue: Option<QueueNo>, group: Option<GroupNo>, limit: usize, rows: &[DeadLetter]) -> Verdict {
+    fn dead_letters(
+        &self,
+        queue: Option<QueueNo>,
+        group: Option<GroupNo>,
+        limit: usize,
+        rows: &[DeadLetter],
+    ) -> Verdict {
         for row in rows {
             let dead = self.shadow.dead.get(row.id.index()).copied().flatten();
             let Some(dead) = dead.filter(|dead| dead.dropped.is_none_or(|at| at > self.call.place)) else {
@@ -353,7 +419,11 @@ impl Case<'_> {
     fn dropped(&self, partition: PartitionNo, key: Key, count: u64) -> Verdict {
         let Some((row, _)) = self.shadow.live(partition) else { return Ok(()) };
         if self.shadow.tenant_of_lane(row.lane) != self.call.tenant {
-            return if count == 0 { Ok(()) } else { Err(("tenants", "another tenant's dead letters are removed".into())) };
+            return if count == 0 {
+                Ok(())
+            } else {
+                Err(("tenants", "another tenant's dead letters are removed".into()))
+            };
         }
         let left = |dead: &super::shadow::Dead| {
             (dead.partition, dead.key) == (partition, key) && dead.dropped.is_none() && dead.place < self.call.place
@@ -376,7 +446,9 @@ impl Case<'_> {
                 && group.is_none_or(|group| group == dead.group)
                 && dead.dropped.is_some_and(|at| at == stored.place)
         };
-        if self.shadow.dead.iter().flatten().any(gone) { Ok(()) } else {
+        if self.shadow.dead.iter().flatten().any(gone) {
+            Ok(())
+        } else {
             Err(("dead-letter", format!("message {} is replayed and its dead letter stays", message.0)))
         }
     }
@@ -388,10 +460,15 @@ impl Case<'_> {
         }
         for row in rows {
             let Some((partition, _)) = self.shadow.live(row.partition) else { continue };
-            let Some(cursor) = partition.cursor(row.group).filter(|cursor| cursor.place < self.call.place) else { continue };
+            let Some(cursor) = partition.cursor(row.group).filter(|cursor| cursor.place < self.call.place) else {
+                continue;
+            };
             let lag = partition.end().saturating_sub(cursor.next);
             if (lag, cursor.consumed, cursor.lease.map(|lease| lease.lease)) != (row.lag, row.consumed, row.lease) {
-                return Err(("memory", format!("group {} stands at {row:?}, stored is {cursor:?}, lag {lag}", row.group.0)));
+                return Err((
+                    "memory",
+                    format!("group {} stands at {row:?}, stored is {cursor:?}, lag {lag}", row.group.0),
+                ));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Logs grow at their end, in the order of time, by what somebody pushes, and by nothing twice (S2 to S5, S15, S16).
 
 use super::open::Opened;
-use super::shadow::Shadow;
+use super::shadow::{Shadow, order};
 use crate::history::{Appended, Committed, Findings, Item, Key, LaneNo, Operation, PartitionNo, Stamp, Written};
 
 const SECOND: i64 = 1_000_000;
@@ -15,12 +15,21 @@ pub fn law(shadow: &Shadow, open: &Opened, commit: &Committed, place: u32, findi
             Written::Subscription { queue, group, registered, changed, .. } => {
                 let Some(row) = shadow.queue(*queue) else { continue };
                 if row.subscription(*group).is_some() && changed.is_none() {
-                    findings.violate("registration", place, || format!("group {} registers again on queue {}", group.0, row.name.0));
+                    findings.violate("registration", place, || {
+                        format!("group {} registers again on queue {}", group.0, row.name.0)
+                    });
                 }
-                let last = row.partitions.iter().filter_map(|it| Some(shadow.partition(*it)?.log.last()?.created)).max();
+                let logs = row.partitions.iter().filter_map(|it| shadow.partition(*it));
+                let earlier = |log: &[super::shadow::Message]| {
+                    Some(log.iter().rev().find(|it| it.order < order(commit))?.created)
+                };
+                let last = logs.filter_map(|it| earlier(&it.log)).max();
                 if changed.is_none() && last.is_some_and(|last| last >= *registered) {
                     findings.violate("registration", place, || {
-                        format!("group {} registers at {registered} on queue {}, which has a message of {last:?}", group.0, row.name.0)
+                        format!(
+                            "group {} registers at {registered} on queue {}, which has a message of {last:?}",
+                            group.0, row.name.0
+                        )
                     });
                 }
             }
@@ -44,9 +53,11 @@ fn one(
     });
     let row = shadow.partition(partition);
     let Some((lane, queue)) = row.map(|row| (row.lane, row.queue)).or(made) else {
-        return findings.violate("append", place, || format!("messages for partition {}, which nobody made", partition.0));
+        return findings
+            .violate("append", place, || format!("messages for partition {}, which nobody made", partition.0));
     };
-    let before = commit.writes.iter().take_while(|write| !matches!(write, Written::Append { start: at, .. } if *at == start));
+    let before =
+        commit.writes.iter().take_while(|write| !matches!(write, Written::Append { start: at, .. } if *at == start));
     let earlier: u64 = before
         .filter_map(|write| match write {
             Written::Append { partition: of, messages, .. } if *of == partition => Some(messages.len() as u64),
@@ -59,10 +70,14 @@ fn one(
     }
     let last = row.and_then(|row| Some(row.log.last()?.created));
     if last.is_some_and(|last| created < last) {
-        findings.violate("time", place, || format!("partition {}: a commit at {created} follows one at {last:?}", partition.0));
+        findings.violate("time", place, || {
+            format!("partition {}: a commit at {created} follows one at {last:?}", partition.0)
+        });
     }
     let settings = shadow.queue(queue);
-    let registered = settings.into_iter().flat_map(|queue| &queue.subscriptions).map(|it| it.registered).max();
+    let subscriptions = settings.into_iter().flat_map(|queue| &queue.subscriptions);
+    let registered =
+        subscriptions.filter(|it| it.changed.is_none() && it.order < order(commit)).map(|it| it.registered).max();
     if registered.is_some_and(|registered| created <= registered) {
         findings.violate("time", place, || {
             format!("partition {}: a commit at {created}, and a group had registered at {registered:?}", partition.0)
@@ -73,7 +88,9 @@ fn one(
             findings.violate("append", place, || format!("message id {} is given twice", message.message.0));
         }
         if !explained(shadow, open, lane, message) {
-            findings.violate("append", place, || format!("nobody pushed what message {} holds to lane {}", message.message.0, lane.0));
+            findings.violate("append", place, || {
+                format!("nobody pushed what message {} holds to lane {}", message.message.0, lane.0)
+            });
         }
         let Key::Given(_) = message.key else { continue };
         let (Some(row), Some(settings)) = (row, settings) else { continue };
@@ -85,7 +102,10 @@ fn one(
         {
             findings.violate("dedup", place, || {
                 let ago = commit.decided - twin.created;
-                format!("message {} is stored {ago} µs after message {} with the same id", message.message.0, twin.message.0)
+                format!(
+                    "message {} is stored {ago} µs after message {} with the same id",
+                    message.message.0, twin.message.0
+                )
             });
         }
     }

@@ -3,7 +3,8 @@
 use hashbrown::HashMap;
 
 use crate::history::{
-    Answer, Checker, Event, Findings, Key, LaneNo, MessageNo, Operation, Part, PartitionNo, PayloadNo, Record, Spread, Stamp, Terms,
+    Answer, Checker, Event, Findings, Key, LaneNo, MessageNo, Operation, Part, PartitionNo, PayloadNo, Record, Spread,
+    Stamp, Terms,
 };
 
 /// What is known of a message by its id.
@@ -42,7 +43,9 @@ impl Checker for Content {
 
     fn record(&mut self, place: u32, record: &Record, findings: &mut Findings) {
         match &record.event {
-            Event::Invoke(Operation::Push { items }) => items.iter().for_each(|item| self.send(item.lane, item.payload)),
+            Event::Invoke(Operation::Push { items }) => {
+                items.iter().for_each(|item| self.send(item.lane, item.payload))
+            }
             Event::Invoke(Operation::Transaction { parts, .. }) => {
                 for part in parts {
                     if let Part::Push(item) = part {
@@ -56,7 +59,9 @@ impl Checker for Content {
                 for it in &delivery.messages {
                     let what = it.message.0;
                     if !self.sent.get(&it.payload).is_some_and(|lanes| lanes.contains(&it.lane)) {
-                        findings.violate("content", place, || format!("message {what} holds what nobody pushed to lane {}", it.lane.0));
+                        findings.violate("content", place, || {
+                            format!("message {what} holds what nobody pushed to lane {}", it.lane.0)
+                        });
                     }
                     if self.tenant(it.lane) != self.terms.client_tenant.get(record.client.index()).copied() {
                         findings.violate("tenants", place, || format!("message {what} is another tenant's"));

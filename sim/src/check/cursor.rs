@@ -29,7 +29,9 @@ pub fn law(shadow: &Shadow, open: &Opened, commit: &Committed, place: u32, findi
                         if of == group && only.is_none_or(|only| only == queue))
                 };
                 if !open.iter().any(deletes) {
-                    findings.violate("cursor", place, || format!("group {} loses its cursor and nobody deletes it", group.0));
+                    findings.violate("cursor", place, || {
+                        format!("group {} loses its cursor and nobody deletes it", group.0)
+                    });
                 }
             }
             _ => {}
@@ -40,7 +42,9 @@ pub fn law(shadow: &Shadow, open: &Opened, commit: &Committed, place: u32, findi
 /// The offset of the dead letter that a commit files for a group on a partition.
 fn dead_in(commit: &Committed, partition: PartitionNo, group: GroupNo) -> Option<u64> {
     commit.writes.iter().find_map(|write| match write {
-        Written::DeadLetter { partition: of, group: whose, offset, .. } if (*of, *whose) == (partition, group) => Some(*offset),
+        Written::DeadLetter { partition: of, group: whose, offset, .. } if (*of, *whose) == (partition, group) => {
+            Some(*offset)
+        }
         _ => None,
     })
 }
@@ -81,7 +85,9 @@ impl Case<'_> {
             }
         };
         match (old.lease, self.new.lease) {
-            (before, Some(lease)) if before.is_none_or(|before| before.lease != lease.lease) => self.granted(&old, lease),
+            (before, Some(lease)) if before.is_none_or(|before| before.lease != lease.lease) => {
+                self.granted(&old, lease)
+            }
             (Some(before), Some(lease)) if before.expires != lease.expires => self.extended(&old, before, lease),
             _ => self.moved(&old),
         }
@@ -104,7 +110,12 @@ impl Case<'_> {
         if lease.end <= self.new.next || lease.end > self.row.end() {
             return self.wrong("cursor", "a batch that is not there", old);
         }
-        if self.shadow.grants(lease.lease).iter().any(|grant| grant.serial != self.commit.serial || grant.group != self.group) {
+        if self
+            .shadow
+            .grants(lease.lease)
+            .iter()
+            .any(|grant| grant.order != super::shadow::order(self.commit) || grant.group != self.group)
+        {
             return self.wrong("lease-ids", "a lease id is given twice", old);
         }
         let mut pops = self.callers().filter_map(|call| Some((call, call.pops(self.group)?)));
@@ -139,7 +150,9 @@ impl Case<'_> {
 
     fn extended(&self, old: &Cursor, before: Leased, lease: Leased) -> Verdict {
         let now = self.commit.decided;
-        if lease.end != before.end || (self.new.next, self.new.retries, self.new.consumed) != (old.next, old.retries, old.consumed) {
+        if lease.end != before.end
+            || (self.new.next, self.new.retries, self.new.consumed) != (old.next, old.retries, old.consumed)
+        {
             return self.wrong("extension", "more changes than the expiry", old);
         }
         if lease.expires < before.expires {
@@ -192,18 +205,22 @@ impl Case<'_> {
         let held = old.lease.map_or(Proof::None, |lease| Proof::Lease(lease.lease));
         // In a transaction one decision is made for all items of a cursor, under the lease that any of them names.
         let named = all.find(|proof| *proof != Proof::None).unwrap_or(Proof::None);
-        let proofs: Vec<Proof> = if transaction { vec![named, if named == Proof::None { held } else { named }] } else { proofs.collect() };
+        let proofs: Vec<Proof> =
+            if transaction { vec![named, if named == Proof::None { held } else { named }] } else { proofs.collect() };
         proofs.into_iter().any(|proof| {
             let items: Vec<_> = items.iter().filter(|item| transaction || item.lease == proof).copied().collect();
             self.queue.options_since(call.place).any(|options| {
-                let comes_to = |now: &Stamp| settle::decide(self.row, old, &items, proof, options, *now) == Some(self.new);
+                let comes_to =
+                    |now: &Stamp| settle::decide(self.row, old, &items, proof, options, *now) == Some(self.new);
                 times.iter().any(comes_to)
             })
         })
     }
 
     fn takes(&self, call: &Call, old: &Cursor) -> bool {
-        let Some(pop) = call.pops(self.group).filter(|pop| pop.auto_ack && self.shadow.reaches(pop, self.row)) else { return false };
+        let Some(pop) = call.pops(self.group).filter(|pop| pop.auto_ack && self.shadow.reaches(pop, self.row)) else {
+            return false;
+        };
         let new = self.new;
         let count = new.next.saturating_sub(old.next);
         let free = old.lease.is_none_or(|held| self.commit.decided >= held.expires);

@@ -6,7 +6,14 @@ use crate::history::{Answer, At, Delivery, Findings, Micros, Operation, Partitio
 
 const SECOND: Micros = 1_000_000;
 
-pub fn law(shadow: &Shadow, open: &Opened, call: &Call, answer: &Answer, place: u32, findings: &mut Findings) {
+pub fn law(
+    shadow: &Shadow,
+    open: &Opened,
+    call: &Call,
+    answer: &Answer,
+    (place, ended): (u32, At),
+    findings: &mut Findings,
+) {
     let (Operation::Pop(pop), Answer::Popped(Delivery { messages, .. })) = (&call.operation, answer) else { return };
     if !messages.is_empty() || shadow.jumped || shadow.lost > call.place {
         return;
@@ -25,13 +32,20 @@ pub fn law(shadow: &Shadow, open: &Opened, call: &Call, answer: &Answer, place: 
         let Some(row) = row.as_ref().filter(|row| shadow.reaches(pop, row)) else { continue };
         let Some((_, queue)) = shadow.live(PartitionNo(number as u32)) else { continue };
         let Some(since) = free_since(shadow, row, queue, pop, call) else { continue };
-        let quiet = shadow.fault_at.max(call.at).max(since) + slack;
+        let quiet = (shadow.fault_at + 20 * SECOND).max(call.at).max(since).max(ended) + slack;
         // One that does not wait must have found what was there before it came; one that waits is woken.
-        let must = if pop.wait > 0 { quiet < shadow.now } else { since.max(shadow.fault_at + 20 * SECOND) + slack < call.at };
+        let must = if pop.wait > 0 {
+            quiet < shadow.now
+        } else {
+            since.max(shadow.fault_at + 20 * SECOND).max(ended) + slack < call.at
+        };
         if must {
             let late = shadow.now - since;
             findings.violate("empty", place, || {
-                format!("group {} is told that nothing is there, partition {number} has had something for {late} µs", pop.group.0)
+                format!(
+                    "group {} is told that nothing is there, partition {number} has had something for {late} µs",
+                    pop.group.0
+                )
             });
         }
     }

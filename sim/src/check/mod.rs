@@ -42,6 +42,16 @@ impl Ledger {
     }
 }
 
+impl Ledger {
+    /// Since when nothing has ended that a pop's group may have held.
+    fn quiet_since(&self, op: crate::history::OpNo) -> crate::history::At {
+        match self.open.call(op).map(|call| &call.operation) {
+            Some(Operation::Pop(pop)) => self.open.quiet_since(pop.group),
+            _ => 0,
+        }
+    }
+}
+
 impl Checker for Ledger {
     fn name(&self) -> &'static str {
         "ledger"
@@ -51,7 +61,10 @@ impl Checker for Ledger {
         self.shadow.at(place, record.at);
         let tenant = self.shadow.tenant_of(record.client);
         match &record.event {
-            Event::Invoke(operation) => self.open.begin(record, place, tenant, operation),
+            Event::Invoke(operation) => {
+                self.phase.begin(operation);
+                self.open.begin(record, place, tenant, operation);
+            }
             Event::Commit(commit) => {
                 append::law(&self.shadow, &self.open, commit, place, findings);
                 cursor::law(&self.shadow, &self.open, commit, place, findings);
@@ -60,12 +73,13 @@ impl Checker for Ledger {
                 self.shadow.keep(commit, place, record.at);
             }
             Event::Ok(answer) => {
-                let Some(call) = self.open.end(record.op) else { return };
+                let quiet = self.quiet_since(record.op);
+                let Some(call) = self.open.end(record.op, record.at) else { return };
                 answer::law(&self.shadow, &self.open, &call, answer, place, findings);
-                empty::law(&self.shadow, &self.open, &call, answer, place, findings);
+                empty::law(&self.shadow, &self.open, &call, answer, (place, quiet), findings);
             }
             Event::Fail(_) => {
-                let Some(call) = self.open.end(record.op) else { return };
+                let Some(call) = self.open.end(record.op, record.at) else { return };
                 answer::refused(&self.shadow, &self.open, &call, place, findings);
                 self.phase.refused(&call, place, findings);
             }
@@ -73,7 +87,7 @@ impl Checker for Ledger {
                 self.phase.unknown(self.open.call(record.op), place, findings);
                 // A read without an answer matters to nobody.
                 if self.open.call(record.op).is_some_and(|call| !call.writes()) {
-                    self.open.end(record.op);
+                    self.open.end(record.op, record.at);
                 } else {
                     self.open.doubt(record.op);
                 }
@@ -88,7 +102,9 @@ impl Checker for Ledger {
             }
             Event::Owner(_) => {}
         }
-        if let Event::Invoke(Operation::Seek { .. } | Operation::DeleteGroup { .. } | Operation::DeleteQueue { .. }) = &record.event {
+        if let Event::Invoke(Operation::Seek { .. } | Operation::DeleteGroup { .. } | Operation::DeleteQueue { .. }) =
+            &record.event
+        {
             self.shadow.disturb(place);
         }
     }

@@ -25,6 +25,10 @@ pub struct Opened {
     calls: Vec<Call>,
     /// How often each content was sent.
     sent: HashMap<PayloadNo, u32, Spread>,
+    /// When a pop of each group last ended.
+    popped: HashMap<GroupNo, At, Spread>,
+    /// When something else that changes more than a log last ended.
+    changed: At,
 }
 
 impl Opened {
@@ -44,9 +48,21 @@ impl Opened {
         self.calls.push(call);
     }
 
-    pub fn end(&mut self, op: OpNo) -> Option<Call> {
+    pub fn end(&mut self, op: OpNo, now: At) -> Option<Call> {
         let at = self.calls.iter().position(|call| call.op == op)?;
-        Some(self.calls.swap_remove(at))
+        let call = self.calls.swap_remove(at);
+        match &call.operation {
+            Operation::Pop(pop) => _ = self.popped.insert(pop.group, now),
+            Operation::Push { .. } => {}
+            _ if call.writes() => self.changed = now,
+            _ => {}
+        }
+        Some(call)
+    }
+
+    /// Since when nothing of a group has ended.
+    pub fn quiet_since(&self, group: GroupNo) -> At {
+        self.popped.get(&group).copied().unwrap_or(At::MIN).max(self.changed)
     }
 
     pub fn call(&self, op: OpNo) -> Option<&Call> {
@@ -59,17 +75,13 @@ impl Opened {
         }
     }
 
-    /// What was unknown has had its effect by now, or never will.
+    /// What was under way has had its effect by now, or never will: its clients are gone.
     pub fn settle(&mut self) {
-        self.calls.retain(|call| !call.doubtful);
+        self.calls.clear();
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
     }
 
     /// Whether a content was sent by one operation only.

@@ -2,25 +2,40 @@
 
 use super::open::{Call, Opened};
 use super::shadow::Shadow;
-use crate::history::{Findings, Phase};
+use crate::history::{Findings, GroupNo, Operation, Phase, QueueNo, Scope};
 
 /// The phase of the run.
 #[derive(Default)]
 pub struct Phases {
     now: Option<Phase>,
+    /// When faults ended.
+    healed: u32,
+    /// Who reads to the end, and of what.
+    drains: Vec<(QueueNo, GroupNo)>,
 }
 
 impl Phases {
     pub fn enter(&mut self, phase: Phase, shadow: &Shadow, open: &Opened, place: u32, findings: &mut Findings) {
         self.now = Some(phase);
         match phase {
+            Phase::Healed => self.healed = place,
             Phase::Settled => {
-                if let Some(call) = open.iter().find(|call| !call.doubtful) {
+                if let Some(call) = open.iter().find(|call| !call.doubtful && call.place > self.healed) {
                     findings.violate("answered", place, || format!("operation {} is never answered", call.op.0));
                 }
             }
-            Phase::Drained => drained(shadow, place, findings),
-            Phase::Storm | Phase::Healed | Phase::Draining => {}
+            Phase::Drained => self.drained(shadow, place, findings),
+            Phase::Storm | Phase::Draining => {}
+        }
+    }
+
+    pub fn begin(&mut self, operation: &Operation) {
+        if self.now == Some(Phase::Draining)
+            && let Operation::Pop(pop) = operation
+            && let Scope::Queue(queue) = pop.scope
+            && !self.drains.contains(&(queue, pop.group))
+        {
+            self.drains.push((queue, pop.group));
         }
     }
 
@@ -36,7 +51,9 @@ impl Phases {
 
     pub fn unknown(&self, call: Option<&Call>, place: u32, findings: &mut Findings) {
         if let Some(call) = call.filter(|_| self.calm()) {
-            findings.violate("answered", place, || format!("the outcome of operation {} is unknown, and no fault is left", call.op.0));
+            findings.violate("answered", place, || {
+                format!("the outcome of operation {} is unknown, and no fault is left", call.op.0)
+            });
         }
     }
 
@@ -47,20 +64,25 @@ impl Phases {
             findings.violate("answered", u32::MAX, || format!("operation {} is never answered", call.op.0));
         }
     }
-}
 
-/// Every group that is registered, or has a cursor, stands at the end of every log.
-fn drained(shadow: &Shadow, place: u32, findings: &mut Findings) {
-    for queue in shadow.queues.iter().flatten().filter(|queue| !queue.ended) {
-        for row in queue.partitions.iter().filter_map(|it| shadow.partition(*it)) {
-            let stored = row.cursors.iter().map(|(group, cursor)| (*group, cursor.next));
-            let implied = queue.subscriptions.iter().filter(|it| row.cursor(it.group).is_none());
-            let implied = implied.filter_map(|it| Some((it.group, row.implied(it, shadow.terms.queue_mode)?)));
-            for (group, next) in stored.chain(implied) {
-                if next < row.end() {
-                    findings.violate("drained", place, || {
-                        format!("group {} stands at {next} of {} on lane {}, and nothing more comes", group.0, row.end(), row.lane.0)
-                    });
+    /// Every group that reads to the end stands at the end of every log.
+    fn drained(&self, shadow: &Shadow, place: u32, findings: &mut Findings) {
+        for queue in shadow.queues.iter().flatten().filter(|queue| !queue.ended) {
+            for row in queue.partitions.iter().filter_map(|it| shadow.partition(*it)) {
+                let stored = row.cursors.iter().map(|(group, cursor)| (*group, cursor.next));
+                let implied = queue.subscriptions.iter().filter(|it| row.cursor(it.group).is_none());
+                let implied = implied.filter_map(|it| Some((it.group, row.implied(it, shadow.terms.queue_mode)?)));
+                for (group, next) in stored.chain(implied) {
+                    if next < row.end() && self.drains.contains(&(queue.name, group)) {
+                        findings.violate("drained", place, || {
+                            format!(
+                                "group {} stands at {next} of {} on lane {}, and nothing more comes",
+                                group.0,
+                                row.end(),
+                                row.lane.0
+                            )
+                        });
+                    }
                 }
             }
         }

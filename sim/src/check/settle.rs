@@ -20,7 +20,14 @@ pub fn place(row: &Partition, key: Key, from: u64, to: u64) -> Option<u64> {
 }
 
 /// The decision on items that name one lease; none when it is refused. `now` is when it is made.
-pub fn decide(row: &Partition, old: &Cursor, items: &[AckItem], proof: Proof, options: &Options, now: Stamp) -> Option<Settled> {
+pub fn decide(
+    row: &Partition,
+    old: &Cursor,
+    items: &[AckItem],
+    proof: Proof,
+    options: &Options,
+    now: Stamp,
+) -> Option<Settled> {
     match proof {
         Proof::None => {}
         Proof::Foreign => return None,
@@ -37,7 +44,8 @@ pub fn decide(row: &Partition, old: &Cursor, items: &[AckItem], proof: Proof, op
         Status::Completed => 3,
     };
     let failed = items.iter().filter(|item| item.status != Status::Completed);
-    let signal = failed.filter_map(|item| Some((inside(item)?, grave(item.status), item.status))).min_by_key(|it| (it.0, it.1));
+    let signal =
+        failed.filter_map(|item| Some((inside(item)?, grave(item.status), item.status))).min_by_key(|it| (it.0, it.1));
     let done = items.iter().filter(|item| item.status == Status::Completed).filter_map(inside);
     let done = done.filter(|at| signal.is_none_or(|signal| *at < signal.0)).max();
     let mut after =

@@ -19,7 +19,8 @@ pub struct Message {
     /// When, where in the history, and with which commit it came.
     pub at: At,
     pub place: u32,
-    pub serial: u64,
+    /// The place of its commit in the order in which owners made them.
+    pub order: u64,
 }
 
 /// A cursor, with when it was last written.
@@ -31,7 +32,6 @@ pub struct Cursor {
     pub lease: Option<Leased>,
     pub at: At,
     pub place: u32,
-    pub serial: u64,
 }
 
 /// A partition.
@@ -51,6 +51,7 @@ pub struct Subscription {
     pub registered: Stamp,
     pub changed: Option<Stamp>,
     pub place: u32,
+    pub order: u64,
 }
 
 /// A queue.
@@ -87,7 +88,7 @@ pub struct Grant {
     pub group: GroupNo,
     pub first: u64,
     pub end: u64,
-    pub serial: u64,
+    pub order: u64,
 }
 
 /// The whole.
@@ -112,6 +113,11 @@ pub struct Shadow {
     pub faults: u32,
     /// When something last went wrong.
     pub fault_at: At,
+}
+
+/// The place of a commit in the order in which owners made them; the store may get two of them the other way round.
+pub fn order(commit: &Committed) -> u64 {
+    commit.epoch << 32 | commit.number
 }
 
 fn put<T: Clone>(list: &mut Vec<T>, at: usize, empty: T) -> &mut T {
@@ -152,7 +158,19 @@ impl Shadow {
 
     pub fn fault(&mut self, fault: &Fault) {
         self.faults += 1;
-        self.fault_at = self.now;
+        self.fault_at = self.fault_at.max(self.now);
+        if let Fault::Stalled(length)
+        | Fault::Late(length)
+        | Fault::Outage(length)
+        | Fault::CutFromStore(length)
+        | Fault::CutFromBroker(_, length)
+        | Fault::CutFromClients(length)
+        | Fault::Pause(length)
+        | Fault::Slow(length)
+        | Fault::Duplicated(length) = fault
+        {
+            self.fault_at = self.fault_at.max(self.now + length);
+        }
         self.jumped |= matches!(fault, Fault::StoreClockJump(_) | Fault::Drift(_) | Fault::ClockJump(_));
     }
 
@@ -266,19 +284,19 @@ impl Shadow {
                     *put(&mut self.places, it.message.index(), None) = Some((*partition, row.log.len() as u32));
                     *put(&mut self.payloads, it.payload.index(), None) = Some((it.message, place));
                     let (message, key, payload) = (it.message, it.key, it.payload);
-                    row.log.push(Message { message, key, payload, created: *created, at, place, serial: commit.serial });
+                    row.log.push(Message { message, key, payload, created: *created, at, place, order: order(commit) });
                 }
             }
             Written::Cursor { partition, group, next, retries, consumed, lease } => {
                 let Some(row) = put(&mut self.partitions, partition.index(), None) else { return };
                 let old = row.cursors.iter_mut().find(|(of, _)| of == group);
                 let (next, retries, consumed, lease) = (*next, *retries, *consumed, *lease);
-                let new = Cursor { next, retries, consumed, lease, at, place, serial: commit.serial };
+                let new = Cursor { next, retries, consumed, lease, at, place };
                 if let Some(lease) = lease
                     && old.as_ref().and_then(|(_, old)| old.lease).is_none_or(|old| old.lease != lease.lease)
                 {
-                    let (partition, group, serial) = (*partition, *group, commit.serial);
-                    let grant = Grant { partition, group, first: next, end: lease.end, serial };
+                    let (partition, group, order) = (*partition, *group, order(commit));
+                    let grant = Grant { partition, group, first: next, end: lease.end, order };
                     put(&mut self.leases, lease.lease.index(), Vec::new()).push(grant);
                 }
                 match old {
@@ -295,7 +313,7 @@ impl Shadow {
                 let Some(row) = put(&mut self.queues, queue.index(), None) else { return };
                 row.subscriptions.retain(|subscription| subscription.group != *group);
                 let (group, start, registered, changed) = (*group, *start, *registered, *changed);
-                row.subscriptions.push(Subscription { group, start, registered, changed, place });
+                row.subscriptions.push(Subscription { group, start, registered, changed, place, order: order(commit) });
             }
             Written::DropSubscription { queue, group } => {
                 if let Some(row) = put(&mut self.queues, queue.index(), None) {

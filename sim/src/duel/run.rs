@@ -559,7 +559,8 @@ impl<S: FnMut(Timestamp, StoreRequest) -> StoreReply> Duel<S> {
 
     fn pop(&mut self, tenant: TenantId, pop: Pop, fate: Fate) -> Outcome {
         // What it claimed must be known without an answer.
-        let certain = !self.disturbed && self.fault.is_none() && matches!(pop.scope, PopScope::Partition(..)) && !self.cold;
+        let certain =
+            !self.disturbed && self.fault.is_none() && matches!(pop.scope, PopScope::Partition(..)) && !self.cold;
         let fate = if fate == Fate::Abandoned && !certain { Fate::Received } else { fate };
         let failing = !self.disturbed && self.fault.is_some();
         let id = self.request(tenant, Command::Pop(pop.clone()));

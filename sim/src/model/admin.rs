@@ -174,11 +174,7 @@ impl Model {
                     let lives = cursor.lease.is_some_and(|lease| lease.lives(now));
                     expect(&what("whether the lease lives"), &lives, &row.lease_active)?;
                     expect(&what("the lease"), &cursor.lease.map(|lease| lease.id), &row.lease)?;
-                    expect(
-                            &what("whether a cursor is stored"),
-                            &partition.cursors.contains_key(group),
-                            &row.stored,
-                        )?;
+                    expect(&what("whether a cursor is stored"), &partition.cursors.contains_key(group), &row.stored)?;
                     expect(&what("the oldest message"), &first_left(partition, cursor.next), &row.oldest_unconsumed)?;
                 }
             }
