@@ -18,7 +18,7 @@ fn main() {
     }
     let seconds = started.elapsed().as_secs_f64();
     println!("{}", sum.line());
-    println!("events {}, commits {}", sum.counts.events, sum.counts.commits);
+    println!("events {}, commits {}, {} simulated s", sum.counts.events, sum.counts.commits, sum.lasted / 1_000_000);
     println!(
         "{:.0} operations a second ({:.0} % push, pop, ack), {:.0} seeds a minute",
         sum.counts.operations() as f64 / seconds,
@@ -29,4 +29,6 @@ fn main() {
         println!("seed {seed}: {}: {}", violation.checker, violation.what);
     }
     println!("{} differ", sum.differing.len());
+    println!("{}", sum.counts.matrix(1));
+    sum.marks.unreached().for_each(|text| println!("never: {text}"));
 }

@@ -13,6 +13,19 @@ use crate::{check, draw, world};
 /// Steps of a seed.
 pub const STEPS: usize = 200;
 
+std::thread_local! {
+    /// Where the last panic of this thread was.
+    static PANICKED_AT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// From now on a panic is not printed, but told by `judge`: a failing seed panics hundreds of times while it is reduced.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        PANICKED_AT.with_borrow_mut(|at| *at = place);
+    }));
+}
+
 /// How a run ended, whatever happened in it.
 pub struct Verdict {
     /// A hash over everything that happened, in order.
@@ -40,6 +53,7 @@ pub fn judge(list: &List, traced: bool) -> Verdict {
         Err(panic) => {
             let what = panic.downcast_ref::<String>().cloned();
             let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+            let what = format!("{what} {}", PANICKED_AT.with_borrow(Clone::clone));
             let violation = Violation { checker: "panic", place: 0, what };
             Verdict {
                 hash: 0,

@@ -26,9 +26,9 @@ use crate::history::{
     Record, Refusal, Stamp, Start, TenantNo, Terms, Violation,
 };
 use crate::list::List;
-use crate::marks::Mark;
 use crate::random::{Purpose, Random};
 use crate::setup::Setup;
+use crate::situations::Situations;
 use crate::trace::Trace;
 use entry::Call;
 use host::Host;
@@ -151,7 +151,9 @@ pub struct Outcome {
 /// Runs a list to its end.
 pub fn run(list: &List, checkers: fn(&Terms) -> Vec<Box<dyn Checker>>, traced: bool) -> Outcome {
     let mut world = World::new(&list.setup, traced);
-    world.checkers = checkers(&world.terms());
+    let terms = world.terms();
+    world.checkers = checkers(&terms);
+    world.checkers.push(Box::new(Situations::new(&terms)));
     world.begin();
     for step in &list.steps {
         world.step(step);
@@ -381,10 +383,6 @@ impl World {
 
     fn phase(&mut self, phase: Phase) {
         self.record(NOBODY, 0, OpNo(0), Event::Phase(phase));
-    }
-
-    fn mark(&mut self, mark: Mark) {
-        self.findings.marks.hit(mark);
     }
 
     // The store.

@@ -36,8 +36,6 @@ pub enum Fate {
 /// Which requests a fate waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// The next one.
-    Any,
     /// Commits.
     Commit,
     /// Renewals.
@@ -64,7 +62,6 @@ impl On {
 
     fn fits(self, kind: RequestKind) -> bool {
         match self {
-            On::Any => true,
             On::Commit => kind == RequestKind::Commit,
             On::Renew => kind == RequestKind::Renew,
             On::Ownership => matches!(kind, RequestKind::Take | RequestKind::Settle | RequestKind::Release),
