@@ -1,16 +1,17 @@
 //! Switches each plant on and says in how many seeds and how much time it is found, by which checker, and how many steps are
 //! left of the list after shrinking. `cargo run -p tidegate-sim --profile sim --features plants --bin plants [NAME…]`
 //!
-//! A seed is both: a run of the core against the naive model, and a world. `none FIRST COUNT` runs seeds without a plant.
+//! A seed is both: a run of the core against the naive model, and a world. `none FIRST COUNT` runs seeds without a plant,
+//! `trace SEED` shows a failing world, reduced.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
 
 use tidegate_core::plant::{self, Plant};
-use tidegate_sim::draw;
 use tidegate_sim::duel::{self, Plan};
 use tidegate_sim::night::{self, STEPS};
 use tidegate_sim::setup::Wishes;
+use tidegate_sim::{draw, shrink};
 
 /// Seconds in which a plant must be found.
 const WORST: f64 = 60.0;
@@ -41,6 +42,13 @@ fn main() {
     if names.first().is_some_and(|name| name == "none") {
         return without(&names, half);
     }
+    if let Some(seed) = names.first().filter(|it| *it == "trace").and(names.get(1)).and_then(|text| text.parse().ok()) {
+        let list = shrink::shrink(&draw::list(seed, STEPS, &Wishes::default()));
+        let verdict = night::judge(&list, true);
+        println!("{list}\n{}", verdict.trace.map(|trace| trace.text()).unwrap_or_default());
+        verdict.violations.iter().for_each(|it| println!("{it:?}"));
+        return;
+    }
     let (mut all, mut missed) = (Vec::new(), 0);
     println!("{:26} {:>6} {:>8}  steps  by", "plant", "seeds", "seconds");
     for plant in Plant::ALL.iter().filter(|it| names.is_empty() || names.iter().any(|name| name == it.name())) {
@@ -66,7 +74,7 @@ fn main() {
                     let plan = Plan::random(seed - 1, STEPS);
                     duel::shrink(&plan, |plan| duels(plan).is_some()).steps.len()
                 } else {
-                    0
+                    shrink::shrink(&draw::list(seed - 1, STEPS, &Wishes::default())).steps.len()
                 };
                 let what: String = what.lines().next().unwrap_or_default().chars().take(100).collect();
                 println!("{:26} {seed:6} {seconds:8.2}  {steps:5}  {by}: {what}", plant.name());

@@ -56,8 +56,9 @@ fn one(
         return findings
             .violate("append", place, || format!("messages for partition {}, which nobody made", partition.0));
     };
-    let before =
-        commit.writes.iter().take_while(|write| !matches!(write, Written::Append { start: at, .. } if *at == start));
+    let before = commit.writes.iter().take_while(
+        |write| !matches!(write, Written::Append { partition: of, start: at, .. } if (*of, *at) == (partition, start)),
+    );
     let earlier: u64 = before
         .filter_map(|write| match write {
             Written::Append { partition: of, messages, .. } if *of == partition => Some(messages.len() as u64),
@@ -94,7 +95,7 @@ fn one(
         }
         let Key::Given(_) = message.key else { continue };
         let (Some(row), Some(settings)) = (row, settings) else { continue };
-        let window = settings.options_since(place.saturating_sub(64)).map(|it| it.dedup_window).min().unwrap_or(0);
+        let window = settings.options_since(place.saturating_sub(1_000)).map(|it| it.dedup_window).min().unwrap_or(0);
         let twin = row.log.iter().rev().take(64).find(|other| other.key == message.key);
         if window > 0
             && let Some(twin) = twin

@@ -72,6 +72,8 @@ impl Case<'_> {
         let stored = self.row.cursor(self.group).copied();
         let old = match (stored, self.queue.subscription(self.group)) {
             (Some(cursor), _) => cursor,
+            // A first contact that was decided before the registration, and came to the store after it.
+            (None, Some(it)) if it.order > super::shadow::order(self.commit) => return Ok(()),
             (None, Some(subscription)) => match self.row.implied(subscription, self.shadow.terms.queue_mode) {
                 Some(next) => Cursor { next, ..Cursor::default() },
                 None => return Ok(()),
@@ -131,16 +133,15 @@ impl Case<'_> {
                 && lease.end - self.new.next <= u64::from(pop.batch)
                 && lengths.iter().any(begun)
         };
-        if !pops.any(fits) {
-            return self.wrong("grant", "no pop asks for this lease", old);
+        match pops.find(|it| fits(*it)).map(|(call, _)| call.place) {
+            Some(since) => self.gathered(old, lease.end, since),
+            None => self.wrong("grant", "no pop asks for this lease", old),
         }
-        self.gathered(old, lease.end)
     }
 
     /// Delay and window let go of what is delivered (S19, S20).
-    fn gathered(&self, old: &Cursor, end: u64) -> Verdict {
+    fn gathered(&self, old: &Cursor, end: u64, place: u32) -> Verdict {
         let now = self.commit.decided;
-        let place = self.shadow.place.saturating_sub(64);
         let free = |options| let_go(self.row, options, &self.shadow.terms, old.next, end, now);
         if self.queue.options_since(place).any(free) {
             return Ok(());
@@ -176,8 +177,8 @@ impl Case<'_> {
         if self.callers().any(|call| self.seeks(call) || self.acks(call, old)) {
             return Ok(());
         }
-        if self.callers().any(|call| self.takes(call, old)) {
-            return self.gathered(old, new.next);
+        if let Some(call) = self.callers().find(|call| self.takes(call, old)) {
+            return self.gathered(old, new.next, call.place);
         }
         self.wrong("cursor", "no operation under way comes to this", old)
     }

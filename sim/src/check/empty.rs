@@ -2,7 +2,7 @@
 
 use super::open::{Call, Opened};
 use super::shadow::{Partition, Queue, Shadow};
-use crate::history::{Answer, At, Delivery, Findings, Micros, Operation, PartitionNo, Pop};
+use crate::history::{Answer, At, Delivery, Findings, Micros, Operation, PartitionNo, Pop, Scope};
 
 const SECOND: Micros = 1_000_000;
 
@@ -54,7 +54,7 @@ pub fn law(
 /// Since when a partition has something for a pop that nobody holds.
 fn free_since(shadow: &Shadow, row: &Partition, queue: &Queue, pop: &Pop, call: &Call) -> Option<At> {
     let options = &queue.options;
-    if options.min_pop_wait_millis > 0 || queue.changed > call.place || queue.before != queue.options {
+    if options.min_pop_wait_millis > 0 || queue.changed > call.place || matches!(pop.scope, Scope::Namespace(_)) {
         return None;
     }
     let subscription = queue.subscription(pop.group).filter(|it| it.place < call.place);

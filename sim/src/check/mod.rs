@@ -15,8 +15,12 @@ mod open;
 mod phase;
 mod settle;
 mod shadow;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
-use crate::history::{Checker, Event, Findings, Operation, Phase, Record, Terms};
+use crate::history::{Answer, Checker, Event, Findings, Operation, Phase, Record, Terms};
 use open::Opened;
 use shadow::Shadow;
 
@@ -75,6 +79,9 @@ impl Checker for Ledger {
             Event::Ok(answer) => {
                 let quiet = self.quiet_since(record.op);
                 let Some(call) = self.open.end(record.op, record.at) else { return };
+                if let Answer::Popped(delivery) = answer {
+                    self.phase.popped(&call, delivery);
+                }
                 answer::law(&self.shadow, &self.open, &call, answer, place, findings);
                 empty::law(&self.shadow, &self.open, &call, answer, (place, quiet), findings);
             }
@@ -102,9 +109,7 @@ impl Checker for Ledger {
             }
             Event::Owner(_) => {}
         }
-        if let Event::Invoke(Operation::Seek { .. } | Operation::DeleteGroup { .. } | Operation::DeleteQueue { .. }) =
-            &record.event
-        {
+        if self.open.rewinds() {
             self.shadow.disturb(place);
         }
     }

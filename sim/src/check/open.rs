@@ -29,6 +29,8 @@ pub struct Opened {
     popped: HashMap<GroupNo, At, Spread>,
     /// When something else that changes more than a log last ended.
     changed: At,
+    /// Operations under way that may move cursors back.
+    rewinds: u32,
 }
 
 impl Opened {
@@ -45,12 +47,14 @@ impl Opened {
         for item in call.pushes() {
             *self.sent.entry(item.payload).or_default() += 1;
         }
+        self.rewinds += u32::from(call.rewinds());
         self.calls.push(call);
     }
 
     pub fn end(&mut self, op: OpNo, now: At) -> Option<Call> {
         let at = self.calls.iter().position(|call| call.op == op)?;
         let call = self.calls.swap_remove(at);
+        self.rewinds -= u32::from(call.rewinds());
         match &call.operation {
             Operation::Pop(pop) => _ = self.popped.insert(pop.group, now),
             Operation::Push { .. } => {}
@@ -78,10 +82,16 @@ impl Opened {
     /// What was under way has had its effect by now, or never will: its clients are gone.
     pub fn settle(&mut self) {
         self.calls.clear();
+        self.rewinds = 0;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter()
+    }
+
+    /// Whether something is under way that may move cursors back, or take them away.
+    pub fn rewinds(&self) -> bool {
+        self.rewinds > 0
     }
 
     /// Whether a content was sent by one operation only.
@@ -137,6 +147,11 @@ impl Call {
             Operation::Pop(pop) if pop.group == of => Some(pop),
             _ => None,
         }
+    }
+
+    /// Whether it may move cursors back, or take them away.
+    pub fn rewinds(&self) -> bool {
+        matches!(self.operation, Operation::Seek { .. } | Operation::DeleteGroup { .. } | Operation::DeleteQueue { .. })
     }
 
     /// Whether it may change something.

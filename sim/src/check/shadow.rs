@@ -59,8 +59,8 @@ pub struct Subscription {
 pub struct Queue {
     pub name: QueueNo,
     pub options: Options,
-    /// What they were before the last change, which decisions just under way may still have used.
-    pub before: Options,
+    /// What they were before, which decisions under way may still have used, and when they changed.
+    pub past: Vec<(Options, u32)>,
     pub changed: u32,
     pub born: u32,
     pub ended: bool,
@@ -235,7 +235,10 @@ impl Shadow {
         match pop.scope {
             Scope::Queue(queue) => self.queue_of(row.lane) == queue,
             Scope::Lane(lane) => row.lane == lane,
-            Scope::Namespace(_) => true,
+            Scope::Namespace(wanted) => {
+                let fits = |options: &Options| options.namespace == wanted;
+                self.queue(row.queue).is_some_and(|queue| queue.options_since(0).any(fits))
+            }
         }
     }
 
@@ -249,13 +252,14 @@ impl Shadow {
         match write {
             Written::Queue { id, queue, options } => match put(&mut self.queues, id.index(), None) {
                 Some(row) => {
-                    (row.before, row.options, row.changed) = (row.options, **options, place);
+                    row.past.push((row.options, place));
+                    (row.options, row.changed) = (**options, place);
                 }
                 empty => {
                     *empty = Some(Queue {
                         name: *queue,
                         options: **options,
-                        before: **options,
+                        past: Vec::new(),
                         changed: place,
                         born: place,
                         ended: false,
@@ -367,7 +371,8 @@ impl Shadow {
 impl Queue {
     /// The options that a decision may have used which began at `place`.
     pub fn options_since(&self, place: u32) -> impl Iterator<Item = &Options> {
-        [Some(&self.options), Some(&self.before).filter(|_| self.changed > place)].into_iter().flatten()
+        let past = self.past.iter().filter(move |(_, until)| *until > place).map(|(options, _)| options);
+        past.chain([&self.options])
     }
 
     pub fn subscription(&self, group: GroupNo) -> Option<&Subscription> {
@@ -411,8 +416,8 @@ pub fn let_go(row: &Partition, options: &Options, terms: &Terms, first: u64, end
     let delay = options.delayed_processing * SECOND;
     let window = options.window_buffer * SECOND;
     let delayed = delay == 0 || newest.created + delay <= now;
-    let last = row.log.last().map_or(0, |last| last.created);
     let early = terms.hot_list && delay == 0 && row.end() - first >= terms.window_batch;
-    let opens = if terms.hot_list { oldest.created + window } else { last + window };
+    // Without the hot list the last message decides; those that came after the decision do not.
+    let opens = if terms.hot_list { oldest.created + window } else { newest.created + window };
     delayed && (window == 0 || early || opens <= now)
 }
