@@ -115,8 +115,13 @@ impl Story {
         Leased { lease: LeaseNo(n), expires: self.stamp() + self.options.lease_time * SECOND, end }
     }
 
-    /// Group 1 registers for all that is there.
+    /// Group 1 registers for all that is there, after it.
     pub fn registered(&mut self) -> &mut Self {
+        self.later(1).register()
+    }
+
+    /// Group 1 registers now.
+    pub fn register(&mut self) -> &mut Self {
         let op = self.invoke(pop(10));
         let (queue, group, registered) = (QueueIdNo(0), GroupNo(1), self.stamp());
         self.commit(vec![Written::Subscription { queue, group, start: Start::All, registered, changed: None }]);

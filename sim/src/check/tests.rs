@@ -81,7 +81,7 @@ fn registration_refuses_a_second_one_and_one_at_the_time_of_a_commit() {
     story.registered().registered();
     wrong(&story, "registration");
     let mut story = Story::new();
-    story.later(1).pushed(0, 0, None).registered();
+    story.later(1).pushed(0, 0, None).register();
     wrong(&story, "registration");
 }
 
@@ -114,8 +114,21 @@ fn two_leases_do_not_live_at_once() {
         story
     };
     wrong(&story(10 * SECOND - 1, 2), "two-leases");
-    wrong(&story(10 * SECOND, 1), "cursor");
+    wrong(&story(10 * SECOND, 1), "extension");
     sound(&story(10 * SECOND, 2));
+}
+
+#[test]
+fn a_lease_id_is_given_once() {
+    let story = |again: u32| {
+        let mut story = Story::new();
+        story.pushed(0, 0, None).registered().given(1, 0, 1, 0);
+        let op = story.invoke(Story::acks(1, &[(0, Status::Retry)]));
+        story.commit(vec![Story::cursor(0, 0, 0, None)]).acked(op, 1).later(1).given(again, 0, 1, 0);
+        story
+    };
+    wrong(&story(1), "lease-ids");
+    sound(&story(2));
 }
 
 #[test]
@@ -148,7 +161,7 @@ fn an_ack_moves_the_cursor_as_far_as_it_says() {
         story.commit(vec![to]).event(op, Event::Unknown);
         story
     };
-    let lease = Some(Leased { lease: LeaseNo(1), expires: super::testing::EPOCH + 1 + 10 * SECOND, end: 3 });
+    let lease = Some(Leased { lease: LeaseNo(1), expires: super::testing::EPOCH + 2 + 10 * SECOND, end: 3 });
     let (done, failed) = (Status::Completed, Status::Failed);
     sound(&story(&[(0, done)], 1, Story::cursor(1, 0, 1, lease)));
     wrong(&story(&[(0, done)], 1, Story::cursor(2, 0, 2, lease)), "cursor");
