@@ -1,4 +1,5 @@
-//! Runs seeds without building the broker: `cargo run -p tidegate-sim --profile sim --example seeds -- FIRST COUNT [twice]`.
+//! Runs seeds without building the broker: `cargo run -p tidegate-sim --profile sim --example seeds -- FIRST COUNT [twice]`,
+//! or `-- seed N` for what is wrong with one.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
@@ -6,7 +7,17 @@ use std::time::Instant;
 use tidegate_sim::night::{STEPS, Sum};
 use tidegate_sim::setup::Wishes;
 
+/// The allocator of `tidegate sim`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
+    if let Some(seed) = std::env::args().skip_while(|word| word != "seed").nth(1).and_then(|text| text.parse().ok()) {
+        tidegate_sim::night::quiet_panics();
+        let list = tidegate_sim::draw::list(seed, STEPS, &Wishes::default());
+        println!("{}", tidegate_sim::report::failure(&list, &format!("seeds seed {seed}")));
+        return;
+    }
     let mut arguments = std::env::args().skip(1);
     let mut number = |otherwise| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let (first, count): (u64, u64) = (number(0), number(1_000));

@@ -72,6 +72,8 @@ setup! {
     net_latency: 0;
     /// What both may take longer, in microseconds.
     jitter: 0;
+    /// Milliseconds from one heartbeat of a fleet to the next; production's is 500.
+    beat: 500;
     /// Keeps the store's last commits, so that they can be lost (0 or 1); it makes a run slower.
     lossy: 0;
     /// Seconds: the options that a configured queue has.
@@ -115,6 +117,7 @@ impl Setup {
             ("store_latency", -1, 60_000_000),
             ("net_latency", 0, 60_000_000),
             ("jitter", 0, 60_000_000),
+            ("beat", 50, 3_000),
             ("lease", 0, 1_000_000),
             ("retries", 0, 1_000),
             ("delay", 0, 1_000_000),

@@ -60,7 +60,7 @@ kinds! {
     Operation Pop "pop" 34 [client 8, lane 16, scope 5, group 4, batch 6, wait 8, lease 5, flags 16];
     Operation Ack "ack" 34 [client 8, nth 8, shape 7, status 8, proof 10, group 8];
     Operation Extend "extend" 4 [client 8, nth 4, length 64];
-    Operation Transaction "transact" 6 [client 8, nth 4, pushes 4, lane 16, text 8, shape 4, status 6, required 4];
+    Operation Transaction "transact" 6 [client 8, nth 4, pushes 4, lane 16, text 8, shape 4, status 6, required 8];
     Operation Repeat "repeat" 5 [client 8, nth 6];
     Operation Configure "configure" 2 [client 8, lane 16, variant 6];
     Operation DeleteQueue "delete-queue" 1 [client 8, lane 16];

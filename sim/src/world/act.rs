@@ -122,7 +122,7 @@ impl World {
             Kind::Extend => {
                 let lease = self.batch(client, a[1]).map_or(Proof::Foreign, lease_of);
                 let length = self.setup.length(a[2]);
-                self.longest_lease = self.longest_lease.max(length);
+                self.leases_end = self.leases_end.max(self.now + length);
                 let proof = answers::proof(&self.names, lease);
                 let command = Command::Extend { lease: proof, length: Span::from_micros(length) };
                 self.act(client, Operation::Extend { lease, length }, command);
@@ -136,6 +136,8 @@ impl World {
             Kind::DeleteQueue => {
                 let lane = lane(self, 1);
                 let queue = self.names.queue_of_lane(lane);
+                // Whoever makes it again makes it with a minute's lease.
+                self.recreated = true;
                 let command = Command::DeleteQueue { queue: self.names.queue_name(queue) };
                 self.act(client, Operation::DeleteQueue { queue }, command);
             }
@@ -295,7 +297,6 @@ impl World {
             Kind::Drift => {
                 let millionths = [10, -10, 100, -100, 1_000, -1_000, 10_000, -10_000][usize::from(a[1] % 8)];
                 self.hosts[usize::from(host)].drift(self.now, millionths);
-                self.drift_used = true;
                 self.fault(NOBODY, host, OpNo(0), Fault::Drift(millionths as i32));
             }
             Kind::Slow => {
@@ -408,7 +409,9 @@ impl World {
 
     /// Asks for messages.
     pub(super) fn pop(&mut self, client: ClientNo, pop: Pop) -> u32 {
-        self.longest_lease = self.longest_lease.max(pop.lease);
+        let usual = if self.setup.configured == 0 { 60 } else { self.setup.lease.max(60 * i64::from(self.recreated)) };
+        let lease = if pop.lease > 0 { pop.lease } else { usual * 1_000_000 };
+        self.leases_end = self.leases_end.max(self.now + pop.wait + lease);
         self.note_group(client, &pop);
         let core = command::Pop {
             scope: match pop.scope {
@@ -465,7 +468,8 @@ impl World {
     }
 
     fn ack_step(&mut self, client: ClientNo, nth: u16, shape: u16, status: u16, proof: u16, group: u16) {
-        let Some(batch) = self.batch(client, nth) else { return };
+        let whose = if group % 8 == 6 { ClientNo(1 + client.0 % self.setup.clients as u16) } else { client };
+        let Some(batch) = self.batch(whose, nth) else { return };
         let status = match status % 8 {
             0..4 => Status::Completed,
             4..6 => Status::Failed,
@@ -557,8 +561,10 @@ impl World {
                 Part::Ack(batch.group, item)
             });
             parts.extend(acks);
-            if a[7] % 4 == 0 {
-                required.push(lease);
+            match a[7] % 8 {
+                0 => required.push(lease),
+                1 => required.push(Proof::Foreign),
+                _ => {}
             }
             if a[5] % 4 == 2 {
                 parts.reverse();
@@ -593,7 +599,6 @@ impl World {
     fn configure(&mut self, client: ClientNo, queue: QueueNo, variant: u16) {
         let options = self.setup.options(u64::from(variant), self.names.namespace_of_queue(queue));
         let (core, labels) = options_of(&options);
-        self.longest_lease = self.longest_lease.max(options.lease_time * 1_000_000);
         let command = Command::Configure { queue: self.names.queue_name(queue), options: core, labels };
         self.act(client, Operation::Configure { queue, options: Box::new(options) }, command);
     }

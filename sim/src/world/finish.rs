@@ -60,12 +60,12 @@ impl World {
 
     fn drain(&mut self) {
         self.phase(Phase::Draining);
-        let longest = self.longest_lease.max(61_000_000 * i64::from(self.setup.configured == 0));
-        let rules = (self.setup.delay + self.setup.window).max(3) * 1_000_000;
+        // A queue may have been given a delay or a window of its own.
+        let rules = (self.setup.delay.max(1) + self.setup.window.max(2) + 1) * 1_000_000;
         // What is leased now, or delayed, comes in the second round.
         for round in 0..2 {
             if round == 1 {
-                self.advance(self.now + longest.max(self.setup.lease * 1_000_000).min(200_000_000) + rules);
+                self.advance(self.leases_end.clamp(self.now, self.now + 200_000_000) + rules);
             }
             let groups = self.names.group_count();
             for at in 0..self.groups_used.len() as u16 {

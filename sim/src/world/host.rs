@@ -13,9 +13,7 @@ use tidegate_core::time::{Moment, Now, StoreClock};
 use super::{Coming, World};
 use crate::history::{At, Micros};
 
-/// From one heartbeat to the next.
-const BEAT: Micros = 500_000;
-/// The same while requests wait for an owner, or slots are given away.
+/// From one heartbeat to the next while requests wait for an owner, or slots are given away.
 const HASTY_BEAT: Micros = 100_000;
 
 /// A process, or the place where one was.
@@ -395,7 +393,7 @@ impl World {
         place.fleet = Some(fleet);
         let life = place.life;
         let hasty = place.stopping || !place.held.is_empty() || !entered;
-        self.later(if hasty { HASTY_BEAT } else { BEAT }, Coming::Beat { host, life });
+        self.later(if hasty { HASTY_BEAT } else { self.setup.beat * 1_000 }, Coming::Beat { host, life });
         if stopped {
             self.drain_host(host);
         }
