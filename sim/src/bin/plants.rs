@@ -2,7 +2,7 @@
 //! left of the list after shrinking. `cargo run -p tidegate-sim --profile sim --features plants --bin plants [NAME…]`
 //!
 //! A seed is both: a run of the core against the naive model, and a world. `none FIRST COUNT` runs seeds without a plant,
-//! `trace SEED` shows a failing world, reduced.
+//! `trace SEED` shows a failing seed, reduced.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
@@ -43,6 +43,12 @@ fn main() {
         return without(&names, half);
     }
     if let Some(seed) = names.first().filter(|it| *it == "trace").and(names.get(1)).and_then(|text| text.parse().ok()) {
+        let plan = Plan::random(seed, STEPS);
+        if let Some(what) = duels(&plan).filter(|_| half != Half::World) {
+            let small = duel::shrink(&plan, |plan| duels(plan).is_some());
+            println!("{what}\n{small:#?}\n{:?}", duels(&small));
+            return;
+        }
         let list = shrink::shrink(&draw::list(seed, STEPS, &Wishes::default()));
         let verdict = night::judge(&list, true);
         println!("{list}\n{}", verdict.trace.map(|trace| trace.text()).unwrap_or_default());

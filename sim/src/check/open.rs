@@ -3,14 +3,13 @@
 use hashbrown::HashMap;
 
 use crate::history::{
-    AckItem, At, ClientNo, GroupNo, Item, OpNo, Operation, Part, PartitionNo, PayloadNo, Pop, Record, Spread, TenantNo,
+    AckItem, At, GroupNo, Item, OpNo, Operation, Part, PartitionNo, PayloadNo, Pop, Record, Spread, TenantNo,
 };
 
 /// An operation as it was begun.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub op: OpNo,
-    pub client: ClientNo,
     pub tenant: TenantNo,
     pub at: At,
     pub place: u32,
@@ -29,21 +28,15 @@ pub struct Opened {
     popped: HashMap<GroupNo, At, Spread>,
     /// When something else that changes more than a log last ended.
     changed: At,
+    /// When anything that may change something last ended.
+    wrote: At,
     /// Operations under way that may move cursors back.
     rewinds: u32,
 }
 
 impl Opened {
     pub fn begin(&mut self, record: &Record, place: u32, tenant: TenantNo, operation: &Operation) {
-        let call = Call {
-            op: record.op,
-            client: record.client,
-            tenant,
-            at: record.at,
-            place,
-            operation: operation.clone(),
-            doubtful: false,
-        };
+        let call = Call { op: record.op, tenant, at: record.at, place, operation: operation.clone(), doubtful: false };
         for item in call.pushes() {
             *self.sent.entry(item.payload).or_default() += 1;
         }
@@ -55,6 +48,9 @@ impl Opened {
         let at = self.calls.iter().position(|call| call.op == op)?;
         let call = self.calls.swap_remove(at);
         self.rewinds -= u32::from(call.rewinds());
+        if call.writes() {
+            self.wrote = now;
+        }
         match &call.operation {
             Operation::Pop(pop) => _ = self.popped.insert(pop.group, now),
             Operation::Push { .. } => {}
@@ -87,6 +83,11 @@ impl Opened {
 
     pub fn iter(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter()
+    }
+
+    /// Whether nothing that may change something has been under way since `at`.
+    pub fn quiet(&self, at: At) -> bool {
+        self.wrote < at && self.calls.iter().all(|call| !call.writes())
     }
 
     /// Whether something is under way that may move cursors back, or take them away.

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use crate::history::{
-    At, ClientNo, Committed, DeadLetterNo, Fault, GroupNo, Key, LaneNo, LeaseNo, Leased, MessageNo, Micros, Options,
-    PartitionNo, PayloadNo, Pop, QueueIdNo, QueueNo, Scope, Stamp, Start, TenantNo, Terms, Written,
+    At, ClientNo, Committed, Fault, GroupNo, Key, LaneNo, LeaseNo, Leased, MessageNo, Micros, Options, PartitionNo,
+    PayloadNo, Pop, QueueIdNo, QueueNo, Scope, Stamp, Start, TenantNo, Terms, Written,
 };
 
 const SECOND: Micros = 1_000_000;
@@ -73,7 +73,6 @@ pub struct Queue {
 pub struct Dead {
     pub partition: PartitionNo,
     pub group: GroupNo,
-    pub offset: u64,
     pub message: MessageNo,
     pub key: Key,
     pub retries: u32,
@@ -324,12 +323,11 @@ impl Shadow {
                     row.subscriptions.retain(|subscription| subscription.group != *group);
                 }
             }
-            Written::DeadLetter { id, partition, group, offset, message, retries } => {
+            Written::DeadLetter { id, partition, group, message, retries, .. } => {
                 let key = self.message(*message).map_or(Key::Own(*message), |(.., stored)| stored.key);
                 *put(&mut self.dead, id.index(), None) = Some(Dead {
                     partition: *partition,
                     group: *group,
-                    offset: *offset,
                     message: *message,
                     key,
                     retries: *retries,
