@@ -578,6 +578,7 @@ impl Broker {
                 self.tables.lane_mut(lane).stored = stored;
                 if !plant!(FailedCursorStays) {
                     self.tables.set_cursor(lane, before);
+                    self.return_to_implied(lane);
                 }
                 self.free_lane(lane);
                 self.drop_lane_without_reason(lane);

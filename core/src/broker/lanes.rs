@@ -161,6 +161,18 @@ impl Broker {
         }
     }
 
+    /// A lane is without a stored cursor again, for the one it was given did not come to be stored. Where its start was not
+    /// known yet, what it had in its place is no start.
+    pub(super) fn return_to_implied(&mut self, lane: LaneIx) {
+        let row = self.tables.lane(lane);
+        if row.stored {
+            return;
+        }
+        if let Some(start) = self.implied_next(row.partition, row.group) {
+            self.set_implied(lane, start);
+        }
+    }
+
     /// Removes a lane that stands for nothing: no stored cursor, no registration.
     pub(super) fn drop_lane_without_reason(&mut self, lane: LaneIx) {
         let row = self.tables.lane(lane);

@@ -7,7 +7,7 @@
 mod plan;
 mod run;
 
-pub use plan::{Delay, Op, Plan, Step};
+pub use plan::{Delay, Fate, Fault, Op, Plan, Proof, Start, Step};
 pub use run::{Duel, Failure};
 
 use tidegate_core::store::StoreRequest;

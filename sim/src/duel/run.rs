@@ -635,6 +635,7 @@ impl<S: FnMut(Timestamp, StoreRequest) -> StoreReply> Duel<S> {
     /// Another broker takes the slot and leaves it again.
     fn steal(&mut self) {
         self.cold = true;
+        self.model.restart();
         self.disturbed = true;
         let (slot, now) = (Slot(0), self.time());
         if let StoreReply::Watched(view) = (self.store)(now, StoreRequest::Watch(slot)) {

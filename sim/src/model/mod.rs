@@ -48,6 +48,8 @@ pub struct Model {
     turn: u64,
     /// Decisions may have been lost because of a fault.
     lenient: bool,
+    /// The broker has not always been this one.
+    restarted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +62,8 @@ struct Queue {
     latest: Timestamp,
     /// The latest registration.
     registered: Timestamp,
+    /// It has held messages back at some time.
+    held: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +152,7 @@ impl Partition {
 impl Queue {
     fn new(now: Timestamp, options: QueueOptions, labels: Labels) -> Self {
         let (partitions, groups) = (BTreeMap::new(), BTreeMap::new());
-        Queue { options, labels, partitions, groups, latest: now, registered: Timestamp::MIN }
+        Queue { options, labels, partitions, groups, latest: now, registered: Timestamp::MIN, held: false }
     }
 
     /// Where a group stands on a partition: at its cursor, else where its registration says, else nowhere.
@@ -177,6 +181,7 @@ impl Model {
             leases: BTreeSet::new(),
             turn: 0,
             lenient: false,
+            restarted: false,
         }
     }
 
@@ -191,6 +196,7 @@ impl Model {
                 let key = (tenant, queue.clone());
                 let row = self.queues.entry(key).or_insert_with(|| Queue::new(now, options.clone(), labels.clone()));
                 (row.options, row.labels) = (options.clone(), labels.clone());
+                row.held |= options.delayed_processing > 0 || options.window_buffer > 0;
                 let is =
                     matches!(reply, Reply::Configured { options: o, labels: l, .. } if o == options && l == labels);
                 expect("the echo of a configuration", &true, &is)?;
@@ -296,6 +302,11 @@ impl Model {
             Command::Pop(Pop { scope: PopScope::Queue(queue), group, .. }) => given(queue, Some(group)),
             _ => {}
         }
+    }
+
+    /// The broker is another one.
+    pub fn restart(&mut self) {
+        self.restarted = true;
     }
 
     /// Whether decisions may have been lost because of a fault.

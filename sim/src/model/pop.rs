@@ -162,7 +162,8 @@ impl Model {
             let (_, count, turn) = candidates.remove(at.ok_or_else(|| format!("{name} has nothing to give"))?);
             let queue = &self.queues[&key];
             // With delays and windows a new owner may take a partition for ready before it has looked.
-            let ordered = queue.options.delayed_processing == 0 && queue.options.window_buffer == 0;
+            let holds = queue.options.delayed_processing > 0 || queue.options.window_buffer > 0;
+            let ordered = !holds && !(self.restarted && queue.held);
             if turn > oldest && ordered {
                 return Err(format!("{name} is taken before a partition that became ready earlier"));
             }
