@@ -19,7 +19,8 @@ fn main() {
         return;
     }
     if let Some(path) = std::env::args().skip_while(|word| word != "list").nth(1) {
-        let list = tidegate_sim::list::parse(&std::fs::read_to_string(path).expect("the list is readable")).expect("a list");
+        let list =
+            tidegate_sim::list::parse(&std::fs::read_to_string(path).expect("the list is readable")).expect("a list");
         let verdict = tidegate_sim::night::judge(&list, true);
         println!("{}", verdict.trace.map(|trace| trace.text()).unwrap_or_default());
         verdict.violations.iter().for_each(|found| println!("{}: {}", found.checker, found.what));
