@@ -302,7 +302,12 @@ impl Fleet {
                         *count += 1;
                     }
                 }
-                _ => free.push(slot),
+                // It was lost here, and the store still says that it is ours: nobody else would ever take it.
+                (holding, Some(_)) => {
+                    plan.contend[slot] = *holding != Holding::Leaving;
+                    counts.entry(&self.me.incarnation).and_modify(|count| *count += 1);
+                }
+                (_, None) => free.push(slot),
             }
         }
         for slot in &free {

@@ -1,5 +1,5 @@
 //! Runs seeds without building the broker: `cargo run -p tidegate-sim --profile sim --example seeds -- FIRST COUNT [twice]`,
-//! or `-- seed N` for what is wrong with one.
+//! `-- seed N` for what is wrong with one, or `-- list FILE` for what happens in a list.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
@@ -16,6 +16,14 @@ fn main() {
         tidegate_sim::night::quiet_panics();
         let list = tidegate_sim::draw::list(seed, STEPS, &Wishes::default());
         println!("{}", tidegate_sim::report::failure(&list, &format!("seeds seed {seed}")));
+        return;
+    }
+    if let Some(path) = std::env::args().skip_while(|word| word != "list").nth(1) {
+        let list =
+            tidegate_sim::list::parse(&std::fs::read_to_string(path).expect("the list is readable")).expect("a list");
+        let verdict = tidegate_sim::night::judge(&list, true);
+        println!("{}", verdict.trace.map(|trace| trace.text()).unwrap_or_default());
+        verdict.violations.iter().for_each(|found| println!("{}: {}", found.checker, found.what));
         return;
     }
     let mut arguments = std::env::args().skip(1);

@@ -57,13 +57,27 @@ impl Trace {
         self.arrows.push(arrow);
     }
 
-    /// The timeline: one line per event.
+    /// The timeline: one line per event, messages included.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (place, record) in self.records.iter().enumerate() {
-            let _ = writeln!(text, "{place:5} {} {}", clock(record.at), line(record));
-        }
-        text
+        let records = self.records.iter().map(|record| (record.at, line(record)));
+        let arrows = self.arrows.iter().map(|arrow| {
+            let fate = if arrow.lost { "is lost".to_owned() } else { format!("there at{}", clock(arrow.to.1)) };
+            (arrow.from.1, format!("    {} ~> {}  {}  {fate}", name(arrow.from.0), name(arrow.to.0), arrow.label))
+        });
+        let mut lines: Vec<(At, String)> = records.chain(arrows).collect();
+        lines.sort_by_key(|(at, _)| *at);
+        lines.iter().fold(String::new(), |mut text, (at, line)| {
+            let _ = writeln!(text, "{} {line}", clock(*at));
+            text
+        })
+    }
+}
+
+fn name(party: Party) -> String {
+    match party {
+        Party::Client(number) => format!("client {number}"),
+        Party::Broker(number) => format!("broker {number}"),
+        Party::Store => "store".to_owned(),
     }
 }
 

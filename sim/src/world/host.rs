@@ -226,7 +226,6 @@ impl World {
         if let Some(fleet) = place.fleet.take() {
             self.store.session_lost(&fleet.me().incarnation);
         }
-        self.dirty.retain(|(of, _)| *of != host);
         self.later(down_for, Coming::Start { host });
         self.connections_broken(host);
     }

@@ -456,7 +456,8 @@ impl World {
         };
         match refused {
             Some(reply) => {
-                let back = there + self.store_delay();
+                // Even being refused takes a moment; whoever asks again at once would never let time go on.
+                let back = (there + self.store_delay()).max(1_000);
                 let answer = self.answer(call, reply);
                 self.later(back, Coming::FromStore { host, life, seat, answer });
             }
