@@ -31,6 +31,12 @@ fn nothing_set_gives_the_documented_defaults() {
         require_lease: false,
         dedup_cache_bytes: 512 << 20,
         refresh: Span::from_secs(60),
+        retention: Retention {
+            interval: Span::from_secs(5),
+            batch: 1_000,
+            partition_idle: Some(Span::from_days(30)),
+            history_age: Span::from_days(90),
+        },
         log_level: LevelFilter::INFO,
         log_format: LogFormat::Auto,
         without_effect: Vec::new(),
