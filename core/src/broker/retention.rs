@@ -151,6 +151,7 @@ impl Retention {
 impl Broker {
     /// The slot is loaded: cycles begin.
     pub(super) fn start_retention(&mut self) {
+        self.retention.aged = Some(self.now.monotonic);
         let at = self.now.monotonic.plus(self.settings.retention_interval);
         self.timers.set(at, Alarm::Retention(self.retention.number));
     }
