@@ -233,8 +233,7 @@ fn a_large_backlog_goes_in_bounded_commits() {
     assert_eq!(totals(&mut world).values().sum::<u64>(), 0);
     let commits = world.broker.counters().commits - before;
     assert!((15..=40).contains(&commits), "100 segments by 7 in {commits} commits");
-    let Reply::History(records) =
-        world.call(Command::ListHistory { since: Timestamp::MIN, until: Timestamp::MAX })
+    let Reply::History(records) = world.call(Command::ListHistory { since: Timestamp::MIN, until: Timestamp::MAX })
     else {
         panic!()
     };

@@ -18,8 +18,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 /// Families of them.
-const PREFIXES: &[&str] =
-    &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_"];
+const PREFIXES: &[&str] = &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_"];
 
 /// Our own: anything else that starts with `TIDEGATE_` is a typing error, or for another version.
 const OURS: &[&str] = &[

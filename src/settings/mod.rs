@@ -13,8 +13,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub use postgres::Postgres;
 pub use read::{Environment, Wrong};
-pub use retention::Retention;
 use read::{boolean, integer, one_of};
+pub use retention::Retention;
 
 /// A message broker with Queen's HTTP API: partitioned queues, consumer groups, leases, acks and transactions.
 #[derive(Parser)]

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use tidegate_core::message::SegmentSlice;
 use tidegate_core::store::{
-    Commit, CommitKey, Extent, ExtentRead, Fence, LoadPosition, LogPage, LogRead, SegmentRead, Slot, StoreReply, StoreRequest, Token,
+    Commit, CommitKey, Extent, ExtentRead, Fence, LoadPosition, LogPage, LogRead, SegmentRead, Slot, StoreReply,
+    StoreRequest, Token,
 };
 use tidegate_core::time::Timestamp;
 
@@ -81,13 +82,15 @@ impl MemoryStore {
                 slot.tables.trim(queue, limit).map_or_else(StoreReply::Failed, |more| StoreReply::Trimmed { more })
             }),
             StoreRequest::LoadExtents { reads, limit } => StoreReply::Extents(self.load_extents(&reads, limit)),
-            StoreRequest::TrimLogs { fence, partitions, limit } => self
-                .fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_logs(&partitions, limit) }),
+            StoreRequest::TrimLogs { fence, partitions, limit } => {
+                self.fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_logs(&partitions, limit) })
+            }
             StoreRequest::LoadHistory { slot, tenant, since, until } => {
                 StoreReply::History(self.slot(slot).tables.load_history(tenant, since, until))
             }
-            StoreRequest::TrimHistory { fence, before, limit } => self
-                .fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_history(before, limit) }),
+            StoreRequest::TrimHistory { fence, before, limit } => {
+                self.fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_history(before, limit) })
+            }
             StoreRequest::Ping => StoreReply::Pong,
         }
     }

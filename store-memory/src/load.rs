@@ -207,7 +207,6 @@ impl Tables {
         let untrimmed = old || trimmed.is_some_and(TrimmedRow::has_old_head);
         LogTail { next: row.next_offset(), last, total, untrimmed }
     }
-
 }
 
 /// The rows from a position on, each with its place.

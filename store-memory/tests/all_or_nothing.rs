@@ -9,8 +9,8 @@ use tidegate_core::name::{
 };
 use tidegate_core::options::{Labels, QueueOptions};
 use tidegate_core::record::{
-    Cursor, CursorRecord, DeadLetterHead, DeadLetterRecord, Lease, NewSegment, PartitionRecord, QueueRecord, StartFrom, Trimmed,
-    SubscriptionRecord,
+    Cursor, CursorRecord, DeadLetterHead, DeadLetterRecord, Lease, NewSegment, PartitionRecord, QueueRecord, StartFrom,
+    SubscriptionRecord, Trimmed,
 };
 use tidegate_core::store::{Commit, CommitNo, Epoch, Fence, SegmentRead, Slot, StoreReply, StoreRequest, Token, Write};
 use tidegate_core::time::Timestamp;

@@ -323,7 +323,8 @@ impl Broker {
         for at in self.tables.lanes_of(ix) {
             let lane = self.tables.lane(at);
             let next = lane.cursor().next;
-            let (next, stored) = open.get(&at).map_or((next, lane.stored), |(before, stored)| (next.min(*before), *stored));
+            let (next, stored) =
+                open.get(&at).map_or((next, lane.stored), |(before, stored)| (next.min(*before), *stored));
             let subscription = self.tables.group(lane.group).subscription.as_deref();
             match subscription.map(|it| start::implied(it, row.created)) {
                 Some(Start::Since(time)) if lane.unresolved => consumption.note_start(time),
@@ -397,8 +398,7 @@ impl Broker {
             let trimmed = queue.trimmed.get(&ix).map(|it| it.trimmed).unwrap_or_default();
             let segments = if from == Some(row.log_start) { &segments[..durable] } else { &[] };
             let consumption = self.consumption(ix, &open);
-            let boundary =
-                retention::boundary(row.log_start, trimmed, segments, hashes, &consumption, &cutoffs);
+            let boundary = retention::boundary(row.log_start, trimmed, segments, hashes, &consumption, &cutoffs);
             found.messages &= !all_segments && boundary.oldest.is_none();
             found.hashes &= !all_hashes && boundary.oldest_hash.is_none();
             if found.messages || found.hashes {

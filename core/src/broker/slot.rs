@@ -579,9 +579,7 @@ impl Broker {
             return;
         }
         let (trim, pending) = match self.trims.front().copied() {
-            Some(queue) => {
-                (StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS }, Pending::Trim(queue))
-            }
+            Some(queue) => (StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS }, Pending::Trim(queue)),
             None => match self.retention.next_trim(fence, self.settings.retention_batch) {
                 Some((trim, partitions)) => (trim, Pending::TrimLogs(partitions)),
                 None => return,

@@ -14,8 +14,7 @@ impl Broker {
     /// Whether unused partitions were found, and it is long enough since any were removed.
     pub(super) fn clean_up_due(&self) -> bool {
         let last = self.retention.cleaned;
-        !self.retention.idle.is_empty()
-            && last.is_none_or(|last| self.now.monotonic >= last.plus(CLEAN_UP_INTERVAL))
+        !self.retention.idle.is_empty() && last.is_none_or(|last| self.now.monotonic >= last.plus(CLEAN_UP_INTERVAL))
     }
 
     /// Whether a partition is of no use to anybody, as far as it is known without waiting for anything.

@@ -201,12 +201,8 @@ pub(super) fn history_adds_up_and_outlives_its_queue(store: &mut dyn Store) {
     let more = vec![record(1, 60, RetentionRule::Age, 6), record(1, 120, RetentionRule::Completed, 2)];
     owner.commit(store, more.into_iter().map(Write::History).collect());
     owner.commit(store, vec![Write::EndQueue(queue(1).id)]);
-    let asked = |tenant, since, until| StoreRequest::LoadHistory {
-        slot: SLOT,
-        tenant,
-        since: time(since),
-        until: time(until),
-    };
+    let asked =
+        |tenant, since, until| StoreRequest::LoadHistory { slot: SLOT, tenant, since: time(since), until: time(until) };
     let sum = HistoryRecord {
         tally: Tally { segments: 2, messages: 16, unconsumed: 8 },
         events: 2,
@@ -219,8 +215,7 @@ pub(super) fn history_adds_up_and_outlives_its_queue(store: &mut dyn Store) {
     assert_eq!(ask(store, asked(tenant(0), 60, 120)), StoreReply::History(first));
     assert_eq!(ask(store, asked(tenant(0), 61, 121)), StoreReply::History(vec![later.clone()]));
     assert_eq!(ask(store, asked(tenant(1), 0, 121)), StoreReply::History(vec![of_other]));
-    let elsewhere =
-        StoreRequest::LoadHistory { slot: OTHER_SLOT, tenant: tenant(0), since: time(0), until: time(999) };
+    let elsewhere = StoreRequest::LoadHistory { slot: OTHER_SLOT, tenant: tenant(0), since: time(0), until: time(999) };
     assert_eq!(ask(store, elsewhere), StoreReply::History(vec![]));
     let trim = StoreRequest::TrimHistory { fence: owner.fence, before: time(120), limit: 1 };
     let steps = (1..100).find(|_| ask(store, trim.clone()) == StoreReply::Trimmed { more: false });
