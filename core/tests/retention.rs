@@ -199,7 +199,7 @@ fn a_step_that_fails_or_whose_answer_is_lost_is_made_up_for() {
             let short = options(|it| it.max_wait_time_seconds = 60);
             assert!(matches!(world.call(configure(short)), Reply::Configured { .. }));
             world.advance(Span::from_secs(58));
-            world.store.script(Some(kind), fault.clone());
+            world.store.script(Some(kind), fault);
             world.advance(Span::from_secs(30));
             assert_eq!(totals(&mut world)["p"], 0, "{kind:?} {fault:?}");
             let told: u64 = world

@@ -197,7 +197,8 @@ mod tests {
     #[test]
     fn each_rule_has_its_gate_and_an_edge_that_is_kept() {
         // req: OPT-14, OPT-15, OPT-18, OPT-19
-        let windows: [(&str, fn(&mut QueueOptions)); 3] = [
+        type Set = fn(&mut QueueOptions);
+        let windows: [(&str, Set); 3] = [
             ("age", |it| it.retention_seconds = 5),
             ("completed", |it| it.completed_retention_seconds = 5),
             ("max wait", |it| it.max_wait_time_seconds = 5),
