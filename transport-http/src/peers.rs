@@ -4,9 +4,12 @@
 //! stays away the connection is given up with everything on it: a frozen process keeps its sockets open.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +22,8 @@ use tidegate_core::fleet::Probed;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::gather::gathering;
 
 /// Where a broker tells who it is.
 pub(crate) const WHO: &str = "/internal/broker";
@@ -196,6 +201,8 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     };
     let stream = timeout(CONNECT, TcpStream::connect(authority)).await??;
     stream.set_nodelay(true)?;
+    let (stream, outlet) = gathering(stream);
+    outlet.gather();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW).enable_push(false);
     let (sender, mut connection) = builder.handshake(stream).await.map_err(std::io::Error::other)?;
@@ -204,7 +211,14 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     let overdue = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&over);
     let running = tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let driven = poll_fn(|cx| {
+            let ended = Pin::new(&mut connection).poll(cx);
+            if ended.is_pending() && let Poll::Ready(Err(error)) = outlet.poll_out(cx) {
+                return Poll::Ready(Err(error.into()));
+            }
+            ended.map_err(Into::<Box<dyn std::error::Error + Send + Sync>>::into)
+        });
+        if let Err(error) = driven.await {
             tracing::debug!(%error, "a connection to another broker ended");
         }
         ended.store(true, Ordering::Relaxed);
