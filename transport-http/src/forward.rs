@@ -27,9 +27,10 @@ use crate::route::{self, Outcome};
 use crate::router::{Kind, Parameters, Route};
 use crate::wire::pop;
 
-/// Marks a request that a broker sent on, with its incarnation: such a request is never sent on again.
+/// Marks a request that a broker sent on, with its incarnation: such a request is never sent on again. It grants nothing:
+/// a stranger who sends it is answered 421 by a broker that would have sent the request on, and no differently by the owner.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tidegate-forwarded");
-/// Milliseconds that a pop has waited before it was sent on.
+/// Milliseconds that a pop has waited before it was sent on. A stranger who sends it waits less.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("tidegate-waited");
 /// Marks the answer of a broker that does not own the slot: certainly nothing was executed.
 pub(crate) const NOT_OWNER: HeaderName = HeaderName::from_static("tidegate-not-owner");
@@ -66,6 +67,7 @@ pub(crate) async fn answer(
     let arrived = Instant::now();
     let mut deadline = None;
     let mut pause = FIRST_RETRY;
+    let mut was_sent = false;
     loop {
         let held = match shared.slots.place(TenantId::DEFAULT) {
             Place::Here(_) => {
@@ -77,7 +79,10 @@ pub(crate) async fn answer(
             }
             // Boxed, so that requests that are answered here need not have room for it.
             Place::There(peer) => {
-                match Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection)).await {
+                let sent = Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection));
+                let forwards = shared.peers.forwards();
+                if std::mem::replace(&mut was_sent, true) { &forwards.sent_again } else { &forwards.forwarded }.up();
+                match sent.await {
                     Ok(response) => return Ok(response),
                     Err(held) => held,
                 }
@@ -87,7 +92,10 @@ pub(crate) async fn answer(
         if let Held::Final(failure) = held {
             return Err(failure);
         }
-        let deadline = *deadline.get_or_insert_with(|| arrived + patience(shared, head, kind));
+        let deadline = *deadline.get_or_insert_with(|| {
+            shared.peers.forwards().held.up();
+            arrived + patience(shared, head, kind)
+        });
         if !wait(shared, connection, kind, deadline, &mut pause).await {
             return match kind {
                 // It waits no longer, and there was nothing.
@@ -196,7 +204,11 @@ async fn send(
                 Kind::Pop => !pop::commits(Query::new(head.uri.query())),
                 Kind::Local | Kind::Write => false,
             };
-            return Err(if harmless { Held::Again } else { Held::Final(Rejection::OutcomeUnknown.into()) });
+            if harmless {
+                return Err(Held::Again);
+            }
+            shared.peers.forwards().unknown.up();
+            return Err(Held::Final(Rejection::OutcomeUnknown.into()));
         }
     };
     if response.status() == StatusCode::MISDIRECTED_REQUEST && response.headers().contains_key(NOT_OWNER) {

@@ -12,6 +12,7 @@ pub mod accept;
 mod body;
 mod error;
 mod forward;
+mod forwards;
 mod gather;
 mod io;
 mod metrics;

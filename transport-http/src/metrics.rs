@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_core::broker::Counters;
 use tidegate_core::name::QueueName;
 
 use crate::Shared;
+use crate::forwards::Forwards;
 
 /// The Prometheus text format.
 pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -18,6 +20,7 @@ pub(crate) struct Reading {
     resident_bytes: u64,
     counters: Counters,
     parked: BTreeMap<QueueName, u64>,
+    forwards: Arc<Forwards>,
 }
 
 impl Reading {
@@ -27,6 +30,7 @@ impl Reading {
             resident_bytes: resident_bytes(),
             counters: shared.slots.counters().await,
             parked: shared.parked.by_queue(),
+            forwards: Arc::clone(shared.peers.forwards()),
         }
     }
 }
@@ -67,6 +71,13 @@ static BY_QUEUE: &[QueueFamily] = &[QueueFamily {
 macro_rules! counted {
     ($field:ident) => {
         |reading: &Reading| reading.counters.$field as f64
+    };
+}
+
+/// One of the counters of forwards as a series.
+macro_rules! forwards {
+    ($field:ident) => {
+        |reading: &Reading| reading.forwards.$field.get() as f64
     };
 }
 
@@ -134,6 +145,16 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_slots_lost_total" "Times the slot was lost to another owner." "" counted!(slots_lost);
     Counter "tidegate_suffixes_lost_total" "Times an acknowledged commit was missing in the store."
         "" counted!(suffixes_lost);
+    Counter "tidegate_forwards_total" "Requests sent to the broker that owns their slot; each counts once."
+        "" forwards!(forwarded);
+    Counter "tidegate_forwards_held_total" "Requests that waited for an owner of their slot."
+        "" forwards!(held);
+    Counter "tidegate_forwards_repeated_total" "Times a request was sent to an owner that had been sent before."
+        "" forwards!(sent_again);
+    Counter "tidegate_forwards_unknown_total" "Requests answered outcome_unknown because their owner was lost."
+        "" forwards!(unknown);
+    Counter "tidegate_forwards_given_back_total" "Leases that owners took back because the client could not be answered."
+        "" forwards!(given_back);
     Gauge "tidegate_parked_calls" "Calls parked in the broker now, over all queues." "" counted!(parked);
     Gauge "tidegate_partitions" "Partitions in memory now." "" counted!(partitions);
     Gauge "tidegate_queues" "Queues in memory now." "" counted!(queues);
@@ -249,12 +270,15 @@ mod tests {
     fn the_text_has_help_type_and_value() {
         let counters = Counters { push_requests: 3, ack_refused: 2, ..Counters::default() };
         let parked = BTreeMap::from([(QueueName::new("a\"\n\\").expect("a name"), 2)]);
-        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked });
+        let forwards = Arc::<Forwards>::default();
+        forwards.held.up();
+        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked, forwards });
         for line in [
             "# HELP queen_process_push_requests_total Push requests.",
             "# TYPE queen_process_push_requests_total counter",
             "queen_process_push_requests_total 3",
             "queen_uptime_seconds 1.5",
+            "tidegate_forwards_held_total 1",
             "queen_cluster_ack_total{scope=\"cluster\",result=\"failed\"} 2",
             r#"queen_parked_long_polls{queue="a\"\n\\"} 2"#,
         ] {

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::forwards::Forwards;
 use crate::gather::gathering;
 
 /// Where a broker tells who it is.
@@ -59,6 +60,7 @@ pub(crate) enum Lost {
 #[derive(Default)]
 pub struct Peers {
     known: Mutex<BTreeMap<CompactString, Arc<Known>>>,
+    forwards: Arc<Forwards>,
 }
 
 /// A broker that something was sent to.
@@ -100,6 +102,7 @@ pub(crate) struct Asked {
     response: ResponseFuture,
     request: SendStream<Bytes>,
     stream: Stream,
+    forwards: Arc<Forwards>,
 }
 
 /// An answer whose sender waits to hear that it was written. Dropped, it was not.
@@ -107,9 +110,15 @@ pub(crate) struct Unwritten {
     request: SendStream<Bytes>,
     /// None once it was written.
     answer: Option<(RecvStream, Stream)>,
+    forwards: Arc<Forwards>,
 }
 
 impl Peers {
+    /// What became of what was sent.
+    pub(crate) fn forwards(&self) -> &Arc<Forwards> {
+        &self.forwards
+    }
+
     /// Sends a request, whole or with its end left `open`.
     pub(crate) async fn ask(
         &self,
@@ -128,7 +137,7 @@ impl Peers {
             // The stream may have ended already; then the answer says why.
             let _ = sending.send_data(body, !open);
         }
-        Ok(Asked { response, request: sending, stream })
+        Ok(Asked { response, request: sending, stream, forwards: Arc::clone(&self.forwards) })
     }
 
     /// A connection with room.
@@ -272,7 +281,11 @@ impl Asked {
         let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let body = read(&mut answer, length).await.map_err(|_| Lost::Unknown)?;
         let waits = !answer.is_end_stream();
-        let unwritten = waits.then_some(Unwritten { request: self.request, answer: Some((answer, self.stream)) });
+        let unwritten = waits.then(|| Unwritten {
+            request: self.request,
+            answer: Some((answer, self.stream)),
+            forwards: self.forwards,
+        });
         Ok((Response::from_parts(head, body), unwritten))
     }
 }
@@ -323,6 +336,7 @@ impl Drop for Unwritten {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.request.send_reset(Reason::CANCEL);
+            self.forwards.given_back.up();
         }
     }
 }

@@ -125,6 +125,13 @@ async fn push(port: u16, queue: &str, payload: &str) {
     assert_eq!(answer.status(), 201, "{}", answer.text());
 }
 
+/// A counter of a broker.
+async fn counted(port: u16, name: &str) -> u64 {
+    let metrics = ask(port, &get("/metrics/prometheus")).await;
+    let value = metrics.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {}", metrics.text()))
+}
+
 fn pop(queue: &str, query: &str) -> String {
     get(&format!("/api/v1/pop/queue/{queue}?{query}"))
 }
@@ -176,6 +183,7 @@ async fn what_is_forwarded_arrives_as_it_was_sent() {
 
 #[tokio::test]
 async fn what_was_forwarded_is_never_forwarded_again() {
+    // A stranger who marks his requests so is refused where others would be served, and that is all.
     let hub = hub();
     let (owner, entry) = pair(&hub).await;
     let forwarded = |request: String| request.replacen("host: x", "host: x\r\ntidegate-forwarded: somebody", 1);
@@ -223,6 +231,8 @@ async fn a_client_that_leaves_takes_nothing_with_it() {
     drop(unread);
     let answer = ask(owner.port, &pop("large", "wait=true&timeout=5000")).await;
     assert_eq!(answer.status(), 200, "it was given back");
+    assert_eq!(counted(entry.port, "tidegate_forwards_given_back_total").await, 1);
+    assert_eq!(counted(owner.port, "tidegate_leases_given_back_total").await, 1);
 }
 
 #[tokio::test]
@@ -310,6 +320,11 @@ async fn a_forward_that_broke_has_an_unknown_outcome() {
     // What changes nothing is asked again until the time is over.
     let answer = ask(entry.port, &get("/api/v1/resources/queues")).await;
     assert_eq!((answer.status(), answer.text().contains("outcome_unknown")), (503, false), "{}", answer.text());
+    let port = entry.port;
+    assert_eq!(counted(port, "tidegate_forwards_total").await, 3, "two writes and a read");
+    assert_eq!(counted(port, "tidegate_forwards_unknown_total").await, 2, "the writes");
+    assert_eq!(counted(port, "tidegate_forwards_held_total").await, 1, "the read");
+    assert!(counted(port, "tidegate_forwards_repeated_total").await >= 2, "its tries");
 }
 
 #[tokio::test]
