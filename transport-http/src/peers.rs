@@ -74,12 +74,23 @@ struct Known {
 /// One connection.
 struct Link {
     sender: SendRequest<Bytes>,
+    /// What each request's URI begins with.
+    base: Uri,
     streams: AtomicUsize,
     /// It has been without a sign of life for too long.
     overdue: Arc<AtomicBool>,
     /// It is over.
     over: Arc<AtomicBool>,
     tasks: [JoinHandle<()>; 2],
+}
+
+impl Link {
+    /// A path with its query at this broker.
+    fn uri(&self, of: &Uri) -> Option<Uri> {
+        let mut parts = self.base.clone().into_parts();
+        parts.path_and_query = of.path_and_query().cloned();
+        Uri::from_parts(parts).ok()
+    }
 }
 
 impl Drop for Link {
@@ -119,15 +130,16 @@ impl Peers {
         &self.forwards
     }
 
-    /// Sends a request, whole or with its end left `open`.
+    /// Sends a request, whole or with its end left `open`. Of its URI only path and query count.
     pub(crate) async fn ask(
         &self,
         address: &CompactString,
-        request: Request<()>,
+        mut request: Request<()>,
         body: Bytes,
         open: bool,
     ) -> Result<Asked, Lost> {
         let link = self.link(address).await?;
+        *request.uri_mut() = link.uri(request.uri()).ok_or(Lost::NotSent)?;
         link.streams.fetch_add(1, Ordering::Relaxed);
         let stream = Stream(Arc::clone(&link));
         let mut sender = link.sender.clone().ready().await.map_err(|_| Lost::NotSent)?;
@@ -189,8 +201,7 @@ async fn look(address: &str) -> Probed {
         Err(_) => return Probed::Unclear,
     };
     let answer = async {
-        let uri = format!("{address}{WHO}").parse::<Uri>().ok()?;
-        let request = Request::get(uri).body(()).ok()?;
+        let request = Request::get(link.uri(&Uri::from_static(WHO))?).body(()).ok()?;
         let mut sender = link.sender.clone().ready().await.ok()?;
         let (response, _) = sender.send_request(request, true).ok()?;
         let (head, mut body) = response.await.ok()?.into_parts();
@@ -208,6 +219,7 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     } else {
         format!("{authority}:80")
     };
+    let base = address.parse::<Uri>().map_err(std::io::Error::other)?;
     let stream = timeout(CONNECT, TcpStream::connect(authority)).await??;
     stream.set_nodelay(true)?;
     let (stream, outlet) = gathering(stream);
@@ -222,7 +234,9 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     let running = tokio::spawn(async move {
         let driven = poll_fn(|cx| {
             let ended = Pin::new(&mut connection).poll(cx);
-            if ended.is_pending() && let Poll::Ready(Err(error)) = outlet.poll_out(cx) {
+            if ended.is_pending()
+                && let Poll::Ready(Err(error)) = outlet.poll_out(cx)
+            {
                 return Poll::Ready(Err(error.into()));
             }
             ended.map_err(Into::<Box<dyn std::error::Error + Send + Sync>>::into)
@@ -241,7 +255,7 @@ async fn connect(address: &str) -> std::io::Result<Link> {
         // Everything on it is told that it is over.
         abort.abort();
     });
-    Ok(Link { sender, streams: AtomicUsize::new(0), overdue, over, tasks: [running, watching] })
+    Ok(Link { sender, base, streams: AtomicUsize::new(0), overdue, over, tasks: [running, watching] })
 }
 
 /// Ends when the other end gives no sign of life.
