@@ -240,7 +240,8 @@ fn advertise(flag: Option<String>, environment: &Environment) -> Result<Option<S
         return Ok(None);
     };
     let usable = |url: &url::Url| {
-        url.scheme() == "http" && url.path() == "/" && url.query().is_none() && url.fragment().is_none()
+        let bare = url.username().is_empty() && url.password().is_none();
+        url.scheme() == "http" && bare && url.path() == "/" && url.query().is_none() && url.fragment().is_none()
     };
     match url::Url::parse(&given.text).ok().filter(usable) {
         Some(url) => Ok(Some(url.as_str().trim_end_matches('/').to_owned())),

@@ -229,3 +229,14 @@ fn retention_has_the_defaults_of_the_wire_page_and_refuses_what_does_not_parse()
         }
     }
 }
+
+#[test]
+fn an_advertised_address_is_a_bare_one() {
+    let advertised = |value| check([("TIDEGATE_ADVERTISE", value)]).map(|settings| settings.advertise);
+    assert_eq!(advertised("http://10.0.0.5:6632/"), Ok(Some("http://10.0.0.5:6632".into())));
+    for wrong in ["x", "http://", "https://h:1", "http://h:99999", "http://h:1/path", "http://h:1?q", "http://u:p@h:1"]
+    {
+        let said = refusal("TIDEGATE_ADVERTISE", wrong);
+        assert!(said.contains("TIDEGATE_ADVERTISE") && said.contains("expected an HTTP address"), "{said}");
+    }
+}

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use tidegate_core::error::Rejection;
 use tidegate_core::limits::HOLD;
 use tidegate_core::name::TenantId;
@@ -27,9 +27,10 @@ use crate::route::{self, Outcome};
 use crate::router::{Kind, Parameters, Route};
 use crate::wire::pop;
 
-/// Marks a request that a broker sent on, with its incarnation: such a request is never sent on again.
+/// Marks a request that a broker sent on: such a request is never sent on again. It grants nothing:
+/// a stranger who sends it is answered 421 by a broker that would have sent the request on, and no differently by the owner.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tidegate-forwarded");
-/// Milliseconds that a pop has waited before it was sent on.
+/// Milliseconds that a pop has waited before it was sent on. A stranger who sends it waits less.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("tidegate-waited");
 /// Marks the answer of a broker that does not own the slot: certainly nothing was executed.
 pub(crate) const NOT_OWNER: HeaderName = HeaderName::from_static("tidegate-not-owner");
@@ -66,6 +67,7 @@ pub(crate) async fn answer(
     let arrived = Instant::now();
     let mut deadline = None;
     let mut pause = FIRST_RETRY;
+    let mut was_sent = false;
     loop {
         let held = match shared.slots.place(TenantId::DEFAULT) {
             Place::Here(_) => {
@@ -77,7 +79,10 @@ pub(crate) async fn answer(
             }
             // Boxed, so that requests that are answered here need not have room for it.
             Place::There(peer) => {
-                match Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection)).await {
+                let sent = Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection));
+                let forwards = shared.peers.forwards();
+                if std::mem::replace(&mut was_sent, true) { &forwards.sent_again } else { &forwards.forwarded }.up();
+                match sent.await {
                     Ok(response) => return Ok(response),
                     Err(held) => held,
                 }
@@ -87,7 +92,10 @@ pub(crate) async fn answer(
         if let Held::Final(failure) = held {
             return Err(failure);
         }
-        let deadline = *deadline.get_or_insert_with(|| arrived + patience(shared, head, kind));
+        let deadline = *deadline.get_or_insert_with(|| {
+            shared.peers.forwards().held.up();
+            arrived + patience(shared, head, kind)
+        });
         if !wait(shared, connection, kind, deadline, &mut pause).await {
             return match kind {
                 // It waits no longer, and there was nothing.
@@ -174,7 +182,6 @@ async fn send(
     connection: &Arc<Connection>,
 ) -> Result<Response<Body>, Held> {
     let bytes = body.read(&head.headers, &shared.settings).await.map_err(Held::Final)?;
-    let request = request(shared, peer, head, waited).ok_or_else(|| Held::Final(Failure::internal()))?;
     let pops = kind == Kind::Pop;
     let departed = async {
         match pops {
@@ -182,7 +189,7 @@ async fn send(
             false => std::future::pending().await,
         }
     };
-    let answered = match shared.peers.ask(&peer.address, request, bytes, pops).await {
+    let answered = match shared.peers.ask(&peer.address, request(head, waited), bytes, pops).await {
         Ok(asked) => asked.answer(departed).await,
         Err(lost) => Err(lost),
     };
@@ -196,7 +203,11 @@ async fn send(
                 Kind::Pop => !pop::commits(Query::new(head.uri.query())),
                 Kind::Local | Kind::Write => false,
             };
-            return Err(if harmless { Held::Again } else { Held::Final(Rejection::OutcomeUnknown.into()) });
+            if harmless {
+                return Err(Held::Again);
+            }
+            shared.peers.forwards().unknown.up();
+            return Err(Held::Final(Rejection::OutcomeUnknown.into()));
         }
     };
     if response.status() == StatusCode::MISDIRECTED_REQUEST && response.headers().contains_key(NOT_OWNER) {
@@ -210,25 +221,22 @@ async fn send(
 }
 
 /// The request as the owner gets it: path, query and body as they came.
-fn request(shared: &Shared, peer: &Peer, head: &Parts, waited: Duration) -> Option<Request<()>> {
-    let mut uri = peer.address.parse::<Uri>().ok()?.into_parts();
-    uri.path_and_query = head.uri.path_and_query().cloned();
+fn request(head: &Parts, waited: Duration) -> Request<()> {
     let mut request = Request::new(());
     // A HEAD is answered by its GET, whose body is left out here.
     *request.method_mut() = if head.method == Method::HEAD { Method::GET } else { head.method.clone() };
-    *request.uri_mut() = Uri::from_parts(uri).ok()?;
+    *request.uri_mut() = head.uri.clone();
     *request.version_mut() = Version::HTTP_2;
     let headers = request.headers_mut();
     if let Some(kind) = head.headers.get(CONTENT_TYPE) {
         headers.insert(CONTENT_TYPE, kind.clone());
     }
-    headers.remove(HOST);
-    headers.insert(FORWARDED, HeaderValue::from_str(&shared.slots.incarnation()).ok()?);
+    headers.insert(FORWARDED, HeaderValue::from_static("true"));
     let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
     if millis > 0 {
         headers.insert(WAITED, HeaderValue::from(millis));
     }
-    Some(request)
+    request
 }
 
 /// A wait of which some is over.

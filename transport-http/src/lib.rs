@@ -12,6 +12,8 @@ pub mod accept;
 mod body;
 mod error;
 mod forward;
+mod forwards;
+mod gather;
 mod io;
 mod metrics;
 mod parked;

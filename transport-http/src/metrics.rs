@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_core::broker::Counters;
@@ -9,6 +10,7 @@ use tidegate_core::name::QueueName;
 use tidegate_core::record::{RetentionRule, Tally};
 
 use crate::Shared;
+use crate::forwards::Forwards;
 
 /// The Prometheus text format.
 pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,6 +21,7 @@ pub(crate) struct Reading {
     resident_bytes: u64,
     counters: Counters,
     parked: BTreeMap<QueueName, u64>,
+    forwards: Arc<Forwards>,
 }
 
 impl Reading {
@@ -28,6 +31,7 @@ impl Reading {
             resident_bytes: resident_bytes(),
             counters: shared.slots.counters().await,
             parked: shared.parked.by_queue(),
+            forwards: Arc::clone(shared.peers.forwards()),
         }
     }
 }
@@ -89,6 +93,13 @@ static BY_RULE: &[RetentionFamily] = &[
 macro_rules! counted {
     ($field:ident) => {
         |reading: &Reading| reading.counters.$field as f64
+    };
+}
+
+/// One of the counters of forwards as a series.
+macro_rules! forwards {
+    ($field:ident) => {
+        |reading: &Reading| reading.forwards.$field.get() as f64
     };
 }
 
@@ -158,6 +169,16 @@ static FAMILIES: &[Family] = families! {
         "" counted!(suffixes_lost);
     Counter "tidegate_partitions_cleaned_total" "Partitions removed because nobody used them any more."
         "" counted!(partitions_cleaned);
+    Counter "tidegate_forwards_total" "Requests sent to the broker that owns their slot; each counts once."
+        "" forwards!(forwarded);
+    Counter "tidegate_forwards_held_total" "Requests that waited for an owner of their slot."
+        "" forwards!(held);
+    Counter "tidegate_forwards_repeated_total" "Times a request was sent to an owner that had been sent before."
+        "" forwards!(sent_again);
+    Counter "tidegate_forwards_unknown_total" "Requests answered outcome_unknown because their owner was lost."
+        "" forwards!(unknown);
+    Counter "tidegate_forwards_given_back_total" "Leases that owners took back because the client could not be answered."
+        "" forwards!(given_back);
     Gauge "tidegate_parked_calls" "Calls parked in the broker now, over all queues." "" counted!(parked);
     Gauge "tidegate_partitions" "Partitions in memory now." "" counted!(partitions);
     Gauge "tidegate_queues" "Queues in memory now." "" counted!(queues);
@@ -287,12 +308,15 @@ mod tests {
     fn the_text_has_help_type_and_value() {
         let counters = Counters { push_requests: 3, ack_refused: 2, ..Counters::default() };
         let parked = BTreeMap::from([(QueueName::new("a\"\n\\").expect("a name"), 2)]);
-        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked });
+        let forwards = Arc::<Forwards>::default();
+        forwards.held.up();
+        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked, forwards });
         for line in [
             "# HELP queen_process_push_requests_total Push requests.",
             "# TYPE queen_process_push_requests_total counter",
             "queen_process_push_requests_total 3",
             "queen_uptime_seconds 1.5",
+            "tidegate_forwards_held_total 1",
             "queen_cluster_ack_total{scope=\"cluster\",result=\"failed\"} 2",
             r#"queen_parked_long_polls{queue="a\"\n\\"} 2"#,
         ] {
