@@ -141,6 +141,10 @@ fn broker_settings(settings: &Settings, slot: Slot) -> CoreSettings {
         require_lease: settings.require_lease,
         dedup_cache_bytes: settings.dedup_cache_bytes,
         refresh: settings.refresh,
+        retention_interval: settings.retention.interval,
+        retention_batch: settings.retention.batch,
+        partition_idle: settings.retention.partition_idle,
+        history_age: settings.retention.history_age,
         slot,
         ..Default::default()
     }

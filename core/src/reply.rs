@@ -10,7 +10,7 @@ use crate::name::{
     DeadLetterId, GroupName, LeaseId, MessageId, PartitionId, PartitionName, QueueId, QueueName, TraceId,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::DeadLetterHead;
+use crate::record::{DeadLetterHead, HistoryRecord, RetentionRule, Tally};
 use crate::time::{Span, Timestamp};
 
 /// The answer to a command, one variant per kind of command.
@@ -47,6 +47,10 @@ pub enum Reply {
         /// It was there.
         existed: bool,
     },
+    /// None when the queue is unknown.
+    Retention(Option<RetentionPreview>),
+    /// In order of time.
+    History(Vec<HistoryRecord>),
     /// Newest created first.
     Queues(Vec<QueueSummary>),
     /// None when unknown.
@@ -301,6 +305,30 @@ pub struct GroupStanding {
     pub time_lag: Span,
     /// Whether a cursor is stored; else the group counts as standing at its implied start.
     pub stored: bool,
+}
+
+/// What retention would delete of a queue now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RetentionPreview {
+    /// The queue.
+    pub queue: QueueName,
+    /// Its options.
+    pub options: QueueOptions,
+    /// What each rule would delete alone, in the order of `RetentionRule::ALL`.
+    pub rules: Vec<RulePreview>,
+}
+
+/// What one rule would delete.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RulePreview {
+    /// The rule.
+    pub rule: RetentionRule,
+    /// Whether it is on: its window is set, and the gate open where it has one.
+    pub active: bool,
+    /// How much.
+    pub tally: Tally,
+    /// Commit time of the oldest segment that would go.
+    pub oldest: Option<Timestamp>,
 }
 
 /// What a message's state is, over all groups.

@@ -6,22 +6,19 @@ use super::read::{Environment, Wrong, boolean};
 /// Tuning of machinery that this broker does not have, or not yet.
 const WITHOUT_EFFECT: &[&str] = &[
     "METRICS_FLUSH_MS",
-    "METRICS_RETENTION_DAYS",
-    "PARTITION_CLEANUP_DAYS",
     "QUEEN_ACK_FUSION",
     "QUEEN_ACK_REGISTRY",
     "QUEEN_ACK_REGISTRY_MB",
     "QUEEN_DEDUP_CACHE",
     "QUEEN_HOTLIST_RESEED_MS",
     "QUEEN_HOTLIST_SHARDS",
-    "QUEEN_PARTITION_CLEANUP_ENABLED",
     "QUEEN_SERVER_ID",
+    "RETENTION_PARALLELISM",
     "STATS_INTERVAL_MS",
 ];
 
 /// Families of them.
-const PREFIXES: &[&str] =
-    &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_", "RETENTION_"];
+const PREFIXES: &[&str] = &["FILE_BUFFER_", "JWT_", "POP_WAIT_", "QUEEN_MESH_", "QUEEN_SYNC_", "QUEEN_V2_", "REACTOR_"];
 
 /// Our own: anything else that starts with `TIDEGATE_` is a typing error, or for another version.
 const OURS: &[&str] = &[

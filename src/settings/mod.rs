@@ -4,6 +4,7 @@
 mod foreign;
 mod postgres;
 mod read;
+mod retention;
 
 use clap::{Args, Parser, Subcommand};
 use tidegate_core::record::StartFrom;
@@ -13,6 +14,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub use postgres::Postgres;
 pub use read::{Environment, Wrong};
 use read::{boolean, integer, one_of};
+pub use retention::Retention;
 
 /// A message broker with Queen's HTTP API: partitioned queues, consumer groups, leases, acks and transactions.
 #[derive(Parser)]
@@ -125,6 +127,12 @@ Environment variables:
   QUEEN_STMT_TIMEOUT_MS        milliseconds a read may take in Postgres [default: 30000]
   QUEEN_APPLY_SCHEMA           bring the schema up to date at the start [default: true]
   QUEEN_DEDUP_CACHE_MB         megabytes for what finds duplicates; more is looked up in the store [default: 512]
+  RETENTION_INTERVAL           milliseconds between two retention cycles [default: 5000]
+  RETENTION_BATCH_SIZE         segments that one step of retention deletes at most [default: 1000]
+  PARTITION_CLEANUP_DAYS       days until an empty partition that nobody uses is removed [default: 30]
+  QUEEN_PARTITION_CLEANUP_ENABLED
+                               whether it is removed at all [default: true]
+  METRICS_RETENTION_DAYS       days that it is remembered what retention deleted [default: 90]
   QUEEN_CACHE_REFRESH_INTERVAL_MS
                                milliseconds until an option changed in the database holds [default: 60000]
   LOG_LEVEL                    off, error, warn, info, debug or trace [default: info]";
@@ -154,6 +162,8 @@ pub struct Settings {
     pub dedup_cache_bytes: u64,
     /// How often options that were changed in the database are looked for.
     pub refresh: Span,
+    /// Retention, and what is cleaned up in the background.
+    pub retention: Retention,
     /// The least important log that is written.
     pub log_level: LevelFilter,
     /// What logs look like.
@@ -236,6 +246,7 @@ impl Settings {
                 .unsigned_abs()
                 << 20,
             refresh: millis("QUEEN_CACHE_REFRESH_INTERVAL_MS")?.map_or(Span::from_secs(60), Span::from_millis),
+            retention: Retention::check(environment)?,
             log_level: one_of(
                 environment.given(None, "LOG_LEVEL")?,
                 &[

@@ -31,6 +31,12 @@ fn nothing_set_gives_the_documented_defaults() {
         require_lease: false,
         dedup_cache_bytes: 512 << 20,
         refresh: Span::from_secs(60),
+        retention: Retention {
+            interval: Span::from_secs(5),
+            batch: 1_000,
+            partition_idle: Some(Span::from_days(30)),
+            history_age: Span::from_days(90),
+        },
         log_level: LevelFilter::INFO,
         log_format: LogFormat::Auto,
         without_effect: Vec::new(),
@@ -163,7 +169,7 @@ fn variables_without_a_meaning_here_are_listed_by_name_alone() {
     let settings = check([
         ("POP_WAIT_MAX_INTERVAL_MS", "x"),
         ("QUEEN_V2_ZSTD_LEVEL", "3"),
-        ("RETENTION_INTERVAL", "1"),
+        ("RETENTION_PARALLELISM", "1"),
         ("JWT_SECRET", "hunter2"),
         ("TIDEGATE_LISTNE", "127.0.0.1:1"),
         ("TIDEGATE_STORE", "memory"),
@@ -171,7 +177,7 @@ fn variables_without_a_meaning_here_are_listed_by_name_alone() {
         ("QUEEN_SYNC_ENABLED", ""),
     ]);
     let expected =
-        ["JWT_SECRET", "POP_WAIT_MAX_INTERVAL_MS", "QUEEN_V2_ZSTD_LEVEL", "RETENTION_INTERVAL", "TIDEGATE_LISTNE"];
+        ["JWT_SECRET", "POP_WAIT_MAX_INTERVAL_MS", "QUEEN_V2_ZSTD_LEVEL", "RETENTION_PARALLELISM", "TIDEGATE_LISTNE"];
     assert_eq!(settings.map(|settings| settings.without_effect), Ok(expected.map(str::to_owned).to_vec()));
 }
 
@@ -193,5 +199,33 @@ fn others_must_be_able_to_reach_the_address() {
     }
     for wrong in ["10.0.0.5:6632", "https://x", "http://", "http://x/path", "ftp://x"] {
         assert!(refusal("TIDEGATE_ADVERTISE", wrong).starts_with("TIDEGATE_ADVERTISE "), "{wrong}");
+    }
+}
+
+#[test]
+fn retention_has_the_defaults_of_the_wire_page_and_refuses_what_does_not_parse() {
+    let set = [
+        ("RETENTION_INTERVAL", "250"),
+        ("RETENTION_BATCH_SIZE", "7"),
+        ("PARTITION_CLEANUP_DAYS", "3"),
+        ("METRICS_RETENTION_DAYS", "2"),
+    ];
+    let retention = check(set).expect("they parse").retention;
+    let expected = Retention {
+        interval: Span::from_millis(250),
+        batch: 7,
+        partition_idle: Some(Span::from_days(3)),
+        history_age: Span::from_days(2),
+    };
+    assert_eq!(retention, expected);
+    let never = check([("QUEEN_PARTITION_CLEANUP_ENABLED", "off")]).expect("it parses").retention;
+    assert_eq!(never.partition_idle, None);
+    for (name, _) in set.into_iter().chain([("QUEEN_PARTITION_CLEANUP_ENABLED", "")]) {
+        for wrong in ["0", "-1", "1.5", "soon", "99999999999"] {
+            if (name, wrong) != ("QUEEN_PARTITION_CLEANUP_ENABLED", "0") {
+                let error = check([(name, wrong)]).expect_err("it does not parse").0;
+                assert!(error.starts_with(name), "{error}");
+            }
+        }
     }
 }

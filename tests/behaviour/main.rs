@@ -42,6 +42,7 @@ mod messages;
 mod names;
 mod pop;
 mod push;
+mod retention;
 mod retries;
 mod scenarios;
 mod subscriptions;

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use tidegate_core::broker::Counters;
 use tidegate_core::name::QueueName;
+use tidegate_core::record::{RetentionRule, Tally};
 
 use crate::Shared;
 
@@ -62,6 +63,27 @@ static BY_QUEUE: &[QueueFamily] = &[QueueFamily {
     help: "Long polls waiting now; those of discovery under the empty name.",
     values: |reading| &reading.parked,
 }];
+
+/// A family of counters with a series for each queue and retention rule that deleted something.
+struct RetentionFamily {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&Tally) -> u64,
+}
+
+/// Every family by queue and retention rule.
+static BY_RULE: &[RetentionFamily] = &[
+    RetentionFamily {
+        name: "tidegate_retention_deleted_messages_total",
+        help: "Messages that retention deleted, by the option that says so.",
+        value: |tally| tally.messages,
+    },
+    RetentionFamily {
+        name: "tidegate_retention_unconsumed_messages_total",
+        help: "Those of them that no consumer group had consumed.",
+        value: |tally| tally.unconsumed,
+    },
+];
 
 /// One of the broker's counters as a series.
 macro_rules! counted {
@@ -134,6 +156,8 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_slots_lost_total" "Times the slot was lost to another owner." "" counted!(slots_lost);
     Counter "tidegate_suffixes_lost_total" "Times an acknowledged commit was missing in the store."
         "" counted!(suffixes_lost);
+    Counter "tidegate_partitions_cleaned_total" "Partitions removed because nobody used them any more."
+        "" counted!(partitions_cleaned);
     Gauge "tidegate_parked_calls" "Calls parked in the broker now, over all queues." "" counted!(parked);
     Gauge "tidegate_partitions" "Partitions in memory now." "" counted!(partitions);
     Gauge "tidegate_queues" "Queues in memory now." "" counted!(queues);
@@ -157,6 +181,20 @@ pub(crate) fn text(reading: &Reading) -> String {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
         for (queue, value) in values(reading) {
             let _ = writeln!(out, "{name}{{queue=\"{}\"}} {value}", escaped(queue.as_str()));
+        }
+    }
+    // Queues of several tenants may share a name; series have no tenant label (16.4).
+    let mut deleted: BTreeMap<(&QueueName, RetentionRule), Tally> = BTreeMap::new();
+    for ((_, queue), tallies) in &reading.counters.retention {
+        for (rule, tally) in RetentionRule::ALL.into_iter().zip(tallies).filter(|(_, tally)| tally.messages > 0) {
+            deleted.entry((queue, rule)).or_default().add(tally);
+        }
+    }
+    for RetentionFamily { name, help, value } in BY_RULE {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+        for ((queue, rule), tally) in &deleted {
+            let (queue, rule) = (escaped(queue.as_str()), rule.option());
+            let _ = writeln!(out, "{name}{{queue=\"{queue}\",rule=\"{rule}\"}} {}", value(tally));
         }
     }
     out

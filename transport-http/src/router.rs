@@ -51,6 +51,7 @@ pub(crate) enum Endpoint {
     ListNamespaces,
     ListTasks,
     DescribeQueue,
+    PreviewRetention,
     DeleteQueue,
     ListGroups,
     ListLagging,
@@ -103,7 +104,8 @@ impl Endpoint {
             | Endpoint::DeleteGroupOnQueue
             | Endpoint::DropDeadLetters
             | Endpoint::Replay => Kind::Write,
-            Endpoint::ListQueues
+            Endpoint::PreviewRetention
+            | Endpoint::ListQueues
             | Endpoint::ListNamespaces
             | Endpoint::ListTasks
             | Endpoint::DescribeQueue
@@ -151,6 +153,7 @@ pub static ROUTES: &[Route] = routes! {
     GET    "/api/v1/resources/namespaces"                                                   ReadOnly  ListNamespaces;
     GET    "/api/v1/resources/tasks"                                                        ReadOnly  ListTasks;
     GET    "/api/v1/resources/queues/:queue"                                                ReadOnly  DescribeQueue;
+    GET    "/api/v1/resources/queues/:queue/retention"                                      ReadOnly  PreviewRetention;
     DELETE "/api/v1/resources/queues/:queue"                                                Admin     DeleteQueue;
     GET    "/api/v1/consumer-groups"                                                        ReadOnly  ListGroups;
     GET    "/api/v1/consumer-groups/lagging"                                                ReadOnly  ListLagging;

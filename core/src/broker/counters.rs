@@ -1,5 +1,7 @@
 //! What a broker counts. The shell exports it; nothing here decides anything.
 
+use super::retention::Deleted;
+
 /// Monotone counts and a few gauges, since the broker's start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -61,6 +63,10 @@ pub struct Counters {
     pub logs_evicted: u64,
     /// Scans of logs that do not fit into memory.
     pub logs_probed: u64,
+    /// Deleted by retention since the start, by queue and rule, of queues that are still there.
+    pub retention: Deleted,
+    /// Partitions removed because nobody used them any more.
+    pub partitions_cleaned: u64,
     /// Gauge: bytes of memory that logs take, those of one message not counted.
     pub log_bytes: u64,
     /// Gauge: long polls parked now.
@@ -106,6 +112,8 @@ impl Counters {
             logs_loaded,
             logs_evicted,
             logs_probed,
+            retention,
+            partitions_cleaned,
             log_bytes,
             parked,
             dead_letters,
@@ -141,6 +149,11 @@ impl Counters {
         self.logs_loaded += logs_loaded;
         self.logs_evicted += logs_evicted;
         self.logs_probed += logs_probed;
+        for (queue, tallies) in retention {
+            let sums = self.retention.entry(queue.clone()).or_default();
+            sums.iter_mut().zip(tallies).for_each(|(sum, tally)| sum.add(tally));
+        }
+        self.partitions_cleaned += partitions_cleaned;
         self.log_bytes += log_bytes;
         self.parked += parked;
         self.dead_letters += dead_letters;

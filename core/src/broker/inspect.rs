@@ -43,6 +43,7 @@ impl Broker {
                 return self.list_dead_letters(request, tenant, queue, group, (limit, offset));
             }
             Command::FindMessage(address) => return self.find_message(request, tenant, address),
+            Command::PreviewRetention { queue } => return self.preview_retention(request, tenant, queue),
             _ => Reply::Refused(Rejection::StoreUnavailable),
         };
         self.reply(request, reply);
@@ -133,7 +134,8 @@ impl Broker {
         for ix in self.durable_partitions(queue) {
             let partition = self.tables.partition(ix);
             summary.partitions += 1;
-            summary.retained_bytes += partition.bytes;
+            let deleted = self.tables.queue(queue).trimmed.get(&ix).map_or(0, |it| it.trimmed.bytes);
+            summary.retained_bytes += partition.bytes.saturating_sub(deleted);
             let segments = summary.segments.zip(partition.segments);
             summary.segments = segments.map(|(sum, count)| sum + u64::from(count));
             let counts = self.counts(ix);

@@ -20,7 +20,7 @@ use crate::name::{
     MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId, TransactionHash, TransactionId,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::{NewSegment, PartitionRecord, QueueRecord};
+use crate::record::{NewSegment, PartitionRecord, QueueRecord, Trimmed};
 use crate::reply::{PushOutcome, Reply};
 use crate::rules::{dedup, ids, start};
 use crate::store::Write;
@@ -209,7 +209,14 @@ impl Broker {
         let id = PartitionId(ids::random(&mut self.entropy));
         let row = self.tables.queue(queue);
         let created = start::commit_time(self.now.store, None, row.registered);
-        let record = PartitionRecord { id, queue: row.record.id, name: name.clone(), created, log_start: 0 };
+        let record = PartitionRecord {
+            id,
+            queue: row.record.id,
+            name: name.clone(),
+            created,
+            log_start: 0,
+            trimmed: Trimmed::default(),
+        };
         let (seat, draft) = self.commits.draft();
         draft.write(Write::Partition(record.clone()));
         let partition = self.tables.add_partition(queue, record, Some(seat));

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::broker::Broker;
+use tidegate_core::name::PartitionId;
 use tidegate_core::record::QueueRecord;
 use tidegate_core::settings::Settings;
-use tidegate_core::store::{Commit, CommitNo, StoreReply, StoreRequest, Write};
+use tidegate_core::store::{Commit, CommitNo, ExtentRead, Record, StoreReply, StoreRequest, Write};
 use tidegate_core::time::Timestamp;
 use tidegate_driver::{Clock, Handle};
 use tidegate_transport_http::{HttpSettings, Service};
@@ -135,6 +136,31 @@ impl World {
         let writes = vec![Write::Queue(Box::new(record))];
         let commit = Commit { fence, number, time: now, acknowledged: [None, None], writes };
         assert_eq!(store(now, StoreRequest::Commit(commit)), StoreReply::Committed);
+    }
+
+    /// How many partitions have rows below their watermarks, as the store itself tells.
+    pub fn rows_below_watermarks(&self) -> usize {
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        let slot = self.inner.faults.fence().slot;
+        let StoreReply::Page { records, .. } = store(self.inner.clock.wall(), StoreRequest::Load { slot, after: None })
+        else {
+            panic!("no page")
+        };
+        let mut after = records;
+        after.retain(|record| matches!(record, Record::Partition(_, tail) if tail.untrimmed));
+        after.len()
+    }
+
+    /// How many segments of a queue's partition have left their hashes behind, as the store itself tells.
+    pub async fn kept_hashes(&self, queue: &str) -> usize {
+        let queue = self.queue(queue).await;
+        let partition = queue["partitions"][0]["id"].as_str().and_then(|id| id.parse().ok()).map(PartitionId);
+        let reads = vec![ExtentRead { partition: partition.expect("a partition"), from: 0, hashes: true }];
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        match store(self.inner.clock.wall(), StoreRequest::LoadExtents { reads, limit: 1_000 }) {
+            StoreReply::Extents(lists) => lists.iter().map(Vec::len).sum(),
+            other => panic!("no extents: {other:?}"),
+        }
     }
 
     /// Tells the broker to shut down and goes on at once; the world cannot be used for new connections afterwards.

@@ -81,6 +81,7 @@ async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
         Endpoint::ListNamespaces => queues::list_namespaces(exchange).await,
         Endpoint::ListTasks => queues::list_tasks(exchange).await,
         Endpoint::DescribeQueue => queues::describe(exchange).await,
+        Endpoint::PreviewRetention => queues::preview_retention(exchange).await,
         Endpoint::DeleteQueue => queues::delete(exchange).await,
         Endpoint::ListGroups => groups::list(exchange).await,
         Endpoint::ListLagging => groups::lagging(exchange).await,
