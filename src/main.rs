@@ -3,6 +3,7 @@
 mod assemble;
 mod settings;
 mod shutdown;
+mod simulate;
 mod system;
 mod telemetry;
 
@@ -19,10 +20,14 @@ use settings::{Cli, Command, Environment, Settings};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let Some(Command::Serve(flags)) = Cli::parse().command else {
-        // Printing help fails only when nobody reads it.
-        let _ = Cli::command().print_help();
-        return ExitCode::SUCCESS;
+    let flags = match Cli::parse().command {
+        Some(Command::Serve(flags)) => flags,
+        Some(Command::Sim(flags)) => return simulate::run(&flags),
+        None => {
+            // Printing help fails only when nobody reads it.
+            let _ = Cli::command().print_help();
+            return ExitCode::SUCCESS;
+        }
     };
     let settings = match Settings::check(flags, &Environment::of_process()) {
         Ok(settings) => settings,

@@ -75,6 +75,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("tidegate-driver", &["tidegate-core"], &["tidegate-store-memory"]),
     ("tidegate-store-postgres", &["tidegate-core", "tidegate-driver"], &[]),
     ("tidegate-transport-http", &["tidegate-core", "tidegate-driver"], &["tidegate-store-memory"]),
+    ("tidegate-sim", &["tidegate-core", "tidegate-store-memory"], &["tidegate-driver", "tidegate-transport-http"]),
     ("tidegate", EVERYTHING, &[]),
     ("tidegate-bench", EVERYTHING, &[]),
 ];
@@ -83,6 +84,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
 const EVERYTHING: &[&str] = &[
     "tidegate-core",
     "tidegate-driver",
+    "tidegate-sim",
     "tidegate-store-memory",
     "tidegate-store-postgres",
     "tidegate-transport-http",

@@ -302,6 +302,11 @@ impl Fleet {
                         *count += 1;
                     }
                 }
+                // It was lost here, and the store still says that it is ours: nobody else would ever take it.
+                (Holding::No, Some(_)) => {
+                    plan.contend[slot] = true;
+                    counts.entry(&self.me.incarnation).and_modify(|count| *count += 1);
+                }
                 _ => free.push(slot),
             }
         }

@@ -31,7 +31,59 @@ pub enum Command {
     /// Serve until SIGTERM or SIGINT.
     #[command(after_help = VARIABLES)]
     Serve(ServeFlags),
+    /// Simulate brokers, clients and faults, and check every promise, until stopped.
+    #[command(after_help = NIGHTS)]
+    Sim(SimFlags),
 }
+
+/// Flags of `sim`.
+#[derive(Args, Default)]
+pub struct SimFlags {
+    /// `nightly`: each seed twice, with a table of what met what; what was not met fails it too.
+    pub mode: Option<SimMode>,
+    /// Run this seed alone.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// The first of many seeds [default: drawn from the clock].
+    #[arg(long, value_name = "N")]
+    pub first: Option<u64>,
+    /// How many seeds [default: no end].
+    #[arg(long, value_name = "N")]
+    pub seeds: Option<u64>,
+    /// How long, such as 60s, 10m or 8h [default: no end].
+    #[arg(long = "for", value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Steps of a seed [default: 200].
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// A TOML file that describes brokers, queues and rules; what it leaves out is drawn.
+    #[arg(long, value_name = "FILE")]
+    pub world: Option<std::path::PathBuf>,
+    /// Replay a list of steps instead of a seed.
+    #[arg(long, value_name = "FILE")]
+    pub list: Option<std::path::PathBuf>,
+    /// Write what happens, a line for each event.
+    #[arg(long)]
+    pub trace: bool,
+    /// Write what happens as a space-time diagram into this file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<std::path::PathBuf>,
+}
+
+/// What `sim` is asked for beside its usual work.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+pub enum SimMode {
+    /// Each seed twice, and everything that can happen must happen.
+    Nightly,
+}
+
+const NIGHTS: &str = "\
+Examples:
+  tidegate sim --for 60s                       a minute of nights
+  tidegate sim --world sim/worlds/two.toml     your own brokers and rules
+  tidegate sim --seed 7 --trace                what happens in one of them
+  tidegate sim --seed 7 --svg seven.svg        the same as a diagram
+The exit status is 1 when a promise was broken.";
 
 /// Flags of `serve`. They are texts here: what they may say is checked where the environment is, in the same words.
 #[derive(Args, Default)]

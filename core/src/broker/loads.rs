@@ -269,15 +269,22 @@ impl Broker {
         match reply {
             StoreReply::Logs(pages) if pages.len() == parts.len() => {
                 let mut kept = Vec::new();
+                let mut contradicted = Vec::new();
                 for (part, page) in parts.into_iter().zip(pages) {
                     match part {
                         Part::Page(partition, read, works) => {
                             self.loads.paging.remove(&partition);
                             self.counters.logs_loaded += u64::from(!page.more);
                             if self.tables.partition_by_id(read.partition) == Some(partition) {
+                                let asked_for = self.tables.partition(partition).log.first() == read.before;
+                                let mut joins = true;
                                 self.change_log(partition, |log| {
-                                    log.prepend(&page.segments, read.since, page.more);
+                                    joins = log.prepend(&page.segments, read.since, page.more);
                                 });
+                                if asked_for && !joins {
+                                    contradicted.push(Part::Page(partition, read, works));
+                                    continue;
+                                }
                                 kept.push(partition);
                             }
                             told.extend(works);
@@ -289,7 +296,12 @@ impl Broker {
                                 it.0 == read.partition && !it.1.complete && it.1.question == question
                             };
                             if let Some((_, sketch)) = { sketches }.find(asked) {
+                                let before = sketch.from;
                                 sketch.look(&page.segments, page.more);
+                                if sketch.from == before && !sketch.complete {
+                                    contradicted.push(Part::Look(work, question, read));
+                                    continue;
+                                }
                                 let small = (sketch.seen * HASH_BYTES) < self.settings.dedup_cache_bytes / 2;
                                 let whole = sketch.complete && sketch.question.from == 0;
                                 let ix = self.tables.partition_by_id(read.partition);
@@ -303,6 +315,7 @@ impl Broker {
                     }
                 }
                 self.keep_to_budget(&kept);
+                self.doubt(contradicted);
             }
             StoreReply::Segments(lists) if lists.len() == parts.len() => {
                 for (part, slices) in parts.into_iter().zip(lists) {
@@ -329,6 +342,22 @@ impl Broker {
                 self.admit_since(suspended.waiting);
             }
         }
+    }
+
+    /// The store lacks what stands in memory: it has lost a suffix, as a renewal will say before long. Asking at once
+    /// would go round until then.
+    fn doubt(&mut self, parts: Vec<Part>) {
+        if parts.is_empty() {
+            return;
+        }
+        let number = self.loads.number();
+        for part in &parts {
+            if let Part::Page(partition, ..) = part {
+                self.loads.paging.insert(*partition, number);
+            }
+        }
+        self.loads.requests.insert(number, parts);
+        self.timers.set(self.now.monotonic.plus(STORE_RETRY), Alarm::Logs(number));
     }
 
     /// A request for logs that failed is made again, without those who have waited long enough.

@@ -145,13 +145,18 @@ impl Broker {
             return;
         }
         while let Some(group) = self.waiters.awake.pop_first() {
-            if self.commits.full() || self.commits.exclusive() || self.barrier.is_some() {
+            if self.closed_to_claims() {
                 self.waiters.awake.insert(group);
                 return;
             }
             self.serve_partitions(group);
             self.serve_group(group);
         }
+    }
+
+    /// Whether a parked pop may claim nothing now: the commit being built is full, or an exclusive change is open or waits.
+    fn closed_to_claims(&self) -> bool {
+        self.commits.full() || self.commits.exclusive() || self.barrier.is_some()
     }
 
     fn serve_group(&mut self, group: GroupIx) {
@@ -195,14 +200,27 @@ impl Broker {
 
     /// A held pop takes what there is.
     pub(super) fn hold_over(&mut self, seq: u64) {
-        if self.usable() {
+        if !self.usable() {
+            return;
+        }
+        if !self.closed_to_claims() {
             self.serve_seq(seq);
+            return;
+        }
+        // Its turn comes with its group's, as soon as claims may be made again.
+        let call = self.waiters.parked.get(&seq).and_then(|request| self.pops.get(request));
+        let spots = call.map(|call| call.spots.clone()).unwrap_or_default();
+        for spot in spots {
+            if let Spot::Group(group) | Spot::Partition(group, _) = spot {
+                self.waiters.awake.insert(group);
+            }
         }
     }
 
-    /// Ends a parked pop with an answer that holds no messages. A held one is given what there is.
+    /// Ends a parked pop with an answer that holds no messages. A held one is given what there is, unless an exclusive
+    /// change goes on, which nobody may write beside.
     fn end_wait(&mut self, seq: u64, reply: impl FnOnce(&PopCall) -> Reply) {
-        if self.usable() && self.serve_seq(seq) {
+        if self.usable() && !self.closed_to_claims() && self.serve_seq(seq) {
             return;
         }
         let Some(request) = self.waiters.parked.get(&seq).copied() else { return };
