@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 
 use crate::record::StartFrom;
+use crate::seal::Keys;
 use crate::store::Slot;
 use crate::time::Span;
 
@@ -28,6 +29,11 @@ pub struct Settings {
     pub refresh: Span,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
+    /// What payloads are sealed with and opened by (OPT-22).
+    pub keys: Keys,
+    /// `QUEEN_TENANCY_HEADER`: several tenants share this broker. Then a partition that is not known is answered like
+    /// another tenant's, so that nobody learns which ids exist.
+    pub tenants: bool,
 }
 
 impl Default for Settings {
@@ -42,6 +48,8 @@ impl Default for Settings {
             dedup_cache_bytes: 512 * 1_024 * 1_024,
             refresh: Span::from_secs(60),
             require_lease: false,
+            keys: Keys::default(),
+            tenants: false,
         }
     }
 }

@@ -141,9 +141,12 @@ impl Failure {
 impl From<Rejection> for Failure {
     fn from(rejection: Rejection) -> Self {
         let status = match rejection {
-            Rejection::StoreUnavailable | Rejection::OutcomeUnknown | Rejection::NotOwner | Rejection::Draining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Rejection::StoreUnavailable
+            | Rejection::OutcomeUnknown
+            | Rejection::NotOwner
+            | Rejection::Draining
+            | Rejection::NoKey
+            | Rejection::ForeignKey => StatusCode::SERVICE_UNAVAILABLE,
         };
         let failure = Failure::coded(status, &rejection.to_string(), rejection.code());
         Failure { retry_after: Some("1"), not_owner: rejection == Rejection::NotOwner, ..failure }

@@ -17,6 +17,7 @@ mod pop;
 mod push;
 mod ready;
 mod refresh;
+mod seals;
 mod slot;
 mod tables;
 mod timers;
