@@ -353,6 +353,8 @@ pub struct MessageDetail {
     pub transaction: CompactString,
     /// The payload; none when retention removed it.
     pub payload: Option<Bytes>,
+    /// It is stored encrypted and was opened.
+    pub encrypted: bool,
     /// Its trace.
     pub trace: Option<TraceId>,
     /// Its producer.
@@ -414,6 +416,8 @@ pub struct DeadLetterRow {
     pub transaction: CompactString,
     /// The payload; none when retention had removed it before it was filed.
     pub payload: Option<Bytes>,
+    /// It is stored encrypted and was opened.
+    pub encrypted: bool,
     /// The producer.
     pub producer: Option<CompactString>,
     /// What put it here.

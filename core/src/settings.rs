@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 
 use crate::record::StartFrom;
+use crate::seal::Keys;
 use crate::store::Slot;
 use crate::time::Span;
 
@@ -37,6 +38,11 @@ pub struct Settings {
     pub history_age: Span,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
+    /// What payloads are sealed with and opened by (OPT-22).
+    pub keys: Keys,
+    /// `QUEEN_TENANCY_HEADER`: several tenants share this broker. Then a partition that is not known is answered like
+    /// another tenant's, so that nobody learns which ids exist.
+    pub tenants: bool,
 }
 
 impl Default for Settings {
@@ -55,6 +61,8 @@ impl Default for Settings {
             partition_idle: Some(Span::from_days(30)),
             history_age: Span::from_days(90),
             require_lease: false,
+            keys: Keys::default(),
+            tenants: false,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Every variable and flag: what it accepts, what it refuses, and that the refusal names it.
 
+use tidegate_core::seal::Key;
+use tidegate_transport_http::{Algorithms, TokenRules};
+
 use super::*;
 
 fn check<const N: usize>(variables: [(&str, &str); N]) -> Result<Settings, Wrong> {
@@ -37,6 +40,9 @@ fn nothing_set_gives_the_documented_defaults() {
             partition_idle: Some(Span::from_days(30)),
             history_age: Span::from_days(90),
         },
+        keys: Keys::default(),
+        tokens: None,
+        tenants: false,
         log_level: LevelFilter::INFO,
         log_format: LogFormat::Auto,
         without_effect: Vec::new(),
@@ -154,14 +160,86 @@ fn variables_fill_what_the_url_of_a_database_leaves_out() {
 }
 
 #[test]
-fn what_would_leave_messages_unprotected_stops_the_start() {
-    let key = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-    for (name, value) in [("JWT_ENABLED", "true"), ("QUEEN_TENANCY_HEADER", "1"), ("QUEEN_ENCRYPTION_KEY", key)] {
-        let text = refusal(name, value);
-        assert!(text.starts_with(name) && text.contains("this version cannot"), "{text}");
-        assert!(!text.contains(key), "{text}");
+fn encryption_keys_are_64_hexadecimal_characters() {
+    // req: OPT-23
+    let (one, two) = ("00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF", "ab".repeat(32));
+    let keys = |variables: &[(&str, &str)]| {
+        Settings::check(ServeFlags::default(), &Environment::from_pairs(variables)).map(|settings| settings.keys)
+    };
+    let both = keys(&[("QUEEN_ENCRYPTION_KEY", one), ("QUEEN_ENCRYPTION_KEY_PREVIOUS", &format!("{two}, {one},"))]);
+    let key = |text: &str| Key::from_hex(text).expect("a key");
+    assert_eq!(both, Ok(Keys { current: Some(key(one)), previous: vec![key(&two), key(one)] }));
+    assert_eq!(keys(&[("QUEEN_ENCRYPTION_KEY", " ")]), Ok(Keys::default()));
+    for wrong in ["hunter2", &one[1..], &format!("{one}0"), &one.replace('0', "g"), &format!("{one},{two}")] {
+        for name in ["QUEEN_ENCRYPTION_KEY", "QUEEN_ENCRYPTION_KEY_PREVIOUS"] {
+            if name.ends_with("PREVIOUS") && wrong.contains(',') {
+                continue;
+            }
+            let text = refusal(name, wrong);
+            assert!(text.starts_with(name) && text.contains("64 hexadecimal characters"), "{text}");
+            assert!(!text.contains(wrong), "{text}");
+        }
     }
-    assert!(check([("JWT_ENABLED", "false"), ("QUEEN_TENANCY_HEADER", "off")]).is_ok());
+    let shown = format!("{:?}", check([("QUEEN_ENCRYPTION_KEY", one)]));
+    assert!(!shown.contains("0011") && !shown.contains("17, 34"), "{shown}");
+}
+
+#[test]
+fn tokens_are_checked_with_what_is_set() {
+    let secret = "hunter2-hunter2-hunter2-hunter2-hunter2";
+    let tokens = |variables: &[(&str, &str)]| {
+        let mut all = vec![("JWT_ENABLED", "true")];
+        all.extend(variables);
+        let settings = Settings::check(ServeFlags::default(), &Environment::from_pairs(&all));
+        settings.map(|settings| (settings.tokens.expect("they are checked"), settings.without_effect))
+    };
+    let (of_secret, idle) = tokens(&[("JWT_SECRET", secret)]).expect("a secret is enough");
+    assert_eq!((of_secret.rules, of_secret.set, idle), (TokenRules::default(), None, Vec::new()));
+    let pem = include_str!("../../transport-http/src/auth/keys/ed25519.pub.pem").replace('\n', "\\n");
+    let (all, _) = tokens(&[
+        ("JWT_ALGORITHM", "eddsa"),
+        ("JWT_PUBLIC_KEY", &pem),
+        ("JWT_ISSUER", "i"),
+        ("JWT_AUDIENCE", "a"),
+        ("JWT_CLOCK_SKEW", "0"),
+        ("JWT_SKIP_PATHS", "/health, /docs/,"),
+    ])
+    .expect("all of these parse");
+    let expected = TokenRules {
+        algorithms: Algorithms::WORDS[6].1,
+        issuer: Some("i".into()),
+        audience: Some("a".into()),
+        skew_seconds: 0,
+        skip_paths: vec!["/health".into(), "/docs/".into()],
+    };
+    assert_eq!(all.rules, expected);
+    let (file, _) = tokens(&[("JWT_ALGORITHM", "auto"), ("JWT_JWKS_FILE", "/keys.json")]).expect("it is read later");
+    assert_eq!(file.set, Some("/keys.json".into()));
+    for (variables, expected) in [
+        (&[][..], "JWT_ENABLED is set without a key"),
+        (&[("JWT_SECRET", secret), ("JWT_ALGORITHM", "RS256")], "JWT_ENABLED is set without a key"),
+        (&[("JWT_PUBLIC_KEY", &pem)], "JWT_ENABLED is set without a key"),
+        (&[("JWT_SECRET", secret), ("JWT_JWKS_URL", "https://x")], "JWT_JWKS_URL is set"),
+        (&[("JWT_SECRET", secret), ("JWT_SECRT", secret)], "JWT_SECRT is set, but has no meaning"),
+    ] {
+        let text = tokens(variables).expect_err(expected).0;
+        assert!(text.starts_with(expected) && !text.contains("hunter2"), "{text}");
+    }
+    // Wrong values stop the start even where tokens are not checked.
+    for (name, value, expected) in [
+        ("JWT_ALGORITHM", "none", "one of HS256"),
+        ("JWT_ALGORITHM", "ES256", "one of HS256"),
+        ("JWT_PUBLIC_KEY", "hunter2", "is no public key"),
+        ("JWT_CLOCK_SKEW", "-1", "a whole number"),
+        ("JWT_CLOCK_SKEW", "x", "a whole number"),
+        ("JWT_SKIP_PATHS", "health", "begin with a slash"),
+    ] {
+        let text = refusal(name, value);
+        assert!(text.starts_with(name) && text.contains(expected) && !text.contains("hunter2"), "{text}");
+    }
+    let shown = format!("{:?}", tokens(&[("JWT_SECRET", secret)]));
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert_eq!(check([("JWT_ENABLED", "off"), ("QUEEN_TENANCY_HEADER", "on")]).map(|it| it.tenants), Ok(true));
 }
 
 #[test]

@@ -29,10 +29,12 @@ macro_rules! behaviour {
 }
 
 mod ack;
+mod auth;
 mod bad_input;
 mod chaos;
 mod configure;
 mod dead_letters;
+mod encryption;
 mod faults;
 mod groups;
 mod http;
@@ -46,6 +48,7 @@ mod retention;
 mod retries;
 mod scenarios;
 mod subscriptions;
+mod tenants;
 mod transaction;
 mod visibility;
 mod window;

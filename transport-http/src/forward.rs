@@ -7,25 +7,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use tidegate_core::error::Rejection;
 use tidegate_core::limits::HOLD;
-use tidegate_core::name::TenantId;
 use tidegate_core::time::Span;
 use tidegate_driver::{Peer, Place};
 use tokio::time::{Instant, sleep};
 
-use crate::Shared;
 use crate::body::Source;
+use crate::caller::TENANT;
 use crate::error::Failure;
 use crate::peers::Lost;
 use crate::query::Query;
 use crate::receipt::{Body, Connection};
 use crate::route::{self, Outcome};
-use crate::router::{Kind, Parameters, Route};
+use crate::router::Kind;
 use crate::wire::pop;
+use crate::{Asked, Shared};
 
 /// Marks a request that a broker sent on: such a request is never sent on again. It grants nothing:
 /// a stranger who sends it is answered 421 by a broker that would have sent the request on, and no differently by the owner.
@@ -50,29 +50,28 @@ enum Held {
 /// Answers a request, wherever.
 pub(crate) async fn answer(
     shared: &Shared,
-    head: &Parts,
-    route: &Route,
-    parameters: &Parameters<'_>,
+    asked: &Asked<'_>,
     body: &mut Source,
     connection: &Arc<Connection>,
 ) -> Outcome {
-    let kind = route.endpoint.kind();
+    let head = asked.head;
+    let kind = asked.route.endpoint.kind();
     if kind == Kind::Local || !shared.slots.is_fleet() {
         let before = Before { waited: Duration::ZERO, forwarded: false };
-        return route::dispatch(shared, head, route, parameters, body, connection, before).await;
+        return route::dispatch(shared, asked, body, connection, before).await;
     }
     if head.headers.contains_key(FORWARDED) {
-        return answer_forwarded(shared, head, route, parameters, body, connection).await;
+        return answer_forwarded(shared, asked, body, connection).await;
     }
     let arrived = Instant::now();
     let mut deadline = None;
     let mut pause = FIRST_RETRY;
     let mut was_sent = false;
     loop {
-        let held = match shared.slots.place(TenantId::DEFAULT) {
+        let held = match shared.slots.place(asked.caller.tenant) {
             Place::Here(_) => {
                 let before = Before { waited: arrived.elapsed(), forwarded: false };
-                match route::dispatch(shared, head, route, parameters, body, connection, before).await {
+                match route::dispatch(shared, asked, body, connection, before).await {
                     Err(failure) if failure.is_not_owner() => Held::Again,
                     outcome => return outcome,
                 }
@@ -148,15 +147,13 @@ async fn wait(shared: &Shared, connection: &Connection, kind: Kind, deadline: In
 /// Answers a request that another broker sent on: by this one, or not at all.
 async fn answer_forwarded(
     shared: &Shared,
-    head: &Parts,
-    route: &Route,
-    parameters: &Parameters<'_>,
+    asked: &Asked<'_>,
     body: &mut Source,
     connection: &Arc<Connection>,
 ) -> Outcome {
-    if let Place::Here(_) = shared.slots.place(TenantId::DEFAULT) {
-        let before = Before { waited: head_waited(&head.headers), forwarded: true };
-        match route::dispatch(shared, head, route, parameters, body, connection, before).await {
+    if let Place::Here(_) = shared.slots.place(asked.caller.tenant) {
+        let before = Before { waited: head_waited(&asked.head.headers), forwarded: true };
+        match route::dispatch(shared, asked, body, connection, before).await {
             Err(failure) if failure.is_not_owner() => {}
             outcome => return outcome,
         }
@@ -228,8 +225,13 @@ fn request(head: &Parts, waited: Duration) -> Request<()> {
     *request.uri_mut() = head.uri.clone();
     *request.version_mut() = Version::HTTP_2;
     let headers = request.headers_mut();
-    if let Some(kind) = head.headers.get(CONTENT_TYPE) {
-        headers.insert(CONTENT_TYPE, kind.clone());
+    // Who asks is for the owner to check again: it takes nobody's word for it, and so not a stranger's either.
+    let settings = &shared.settings;
+    let kept = [(CONTENT_TYPE, true), (AUTHORIZATION, settings.authenticator.is_some()), (TENANT, settings.tenants)];
+    for (name, _) in kept.into_iter().filter(|(_, kept)| *kept) {
+        if let Some(value) = head.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
     }
     headers.insert(FORWARDED, HeaderValue::from_static("true"));
     let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);

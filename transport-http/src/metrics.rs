@@ -149,6 +149,10 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_transactions_rolled_back_total" "Transactions rolled back." "" counted!(transactions_rolled_back);
     Counter "tidegate_dropped_messages_total" "Messages dropped because retries were exhausted and dead-lettering is off."
         "" counted!(dropped);
+    Counter "tidegate_payloads_sealed_total" "Payloads encrypted on their way to the store." "" counted!(sealed);
+    Counter "tidegate_payloads_opened_total" "Encrypted payloads opened for a client." "" counted!(opened);
+    Counter "tidegate_payloads_unopened_total"
+        "Payloads that look encrypted and that no key opened; they were given as stored." "" counted!(unopened);
     Counter "tidegate_logs_loaded_total" "Logs of which all that was asked for was loaded."
         "" counted!(logs_loaded);
     Counter "tidegate_logs_evicted_total" "Logs put out of memory to keep to the budget."

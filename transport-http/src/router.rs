@@ -35,6 +35,13 @@ pub struct Route {
     pub(crate) endpoint: Endpoint,
 }
 
+impl Route {
+    /// Whether it is about one tenant's queues; else it is about this broker, whoever asks.
+    pub fn is_tenants(&self) -> bool {
+        self.endpoint.kind() != Kind::Local
+    }
+}
+
 /// What answers a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Endpoint {

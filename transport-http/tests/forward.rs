@@ -1,5 +1,6 @@
 //! Brokers in one process that forward to each other over real loopback connections, in real time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_core::broker::Broker;
@@ -10,7 +11,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_driver::testkit::Hub;
 use tidegate_driver::{Clock, Joined, Place, Slots, join, spawn_slots};
 use tidegate_store_memory::MemoryStore;
-use tidegate_transport_http::{HttpSettings, Service, serve};
+use tidegate_transport_http::{Authenticator, HttpSettings, Service, TokenKeys, TokenRules, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -51,10 +52,14 @@ async fn enter(hub: &Hub, name: &'static str, port: u16) -> (Slots, Joined) {
 }
 
 async fn start(hub: &Hub, name: &'static str) -> Process {
+    start_with(hub, name, HttpSettings::default()).await
+}
+
+async fn start_with(hub: &Hub, name: &'static str, settings: HttpSettings) -> Process {
     let (listener, port) = listener().await;
     let (slots, joined) = enter(hub, name, port).await;
     let stop = CancellationToken::new();
-    tokio::spawn(serve(listener, Service::new(slots.clone(), HttpSettings::default()), stop.clone()));
+    tokio::spawn(serve(listener, Service::new(slots.clone(), settings), stop.clone()));
     Process { slots, joined, port, stop }
 }
 
@@ -369,4 +374,58 @@ async fn a_frozen_owner_stalls_nobody_for_long() {
     let answer = ask(entry.port, &post("/api/v1/push", body)).await;
     assert!(answer.text().contains("outcome_unknown"), "{}", answer.text());
     assert!(start.elapsed() < Duration::from_millis(4_500), "{:?}", start.elapsed());
+}
+
+/// Settings of a broker that several tenants share and that lets nobody in without a token.
+fn protected() -> HttpSettings {
+    let keys = TokenKeys::default().with_secret("a secret").expect("a secret");
+    let authenticator = Authenticator::new(TokenRules::default(), keys, || WALL);
+    HttpSettings { authenticator: Some(Arc::new(authenticator)), tenants: true, ..HttpSettings::default() }
+}
+
+fn token(role: &str) -> String {
+    let key = jsonwebtoken::EncodingKey::from_secret(b"a secret").expect("a secret");
+    let claims = serde_json::json!({"role": role, "sub": "shop"});
+    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token")
+}
+
+/// A request with more lines in its head.
+fn with(request: &str, lines: &[String]) -> String {
+    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    request.replacen("host: x\r\n", &format!("host: x\r\n{lines}"), 1)
+}
+
+#[tokio::test]
+async fn the_owner_asks_for_the_token_and_the_tenant_itself() {
+    let hub = hub();
+    let owner = start_with(&hub, "owner", protected()).await;
+    until("it takes the slot", || matches!(owner.slots.place(TenantId::DEFAULT), Place::Here(_))).await;
+    let entry = start_with(&hub, "entry", protected()).await;
+    until("it knows the owner", || matches!(entry.slots.place(TenantId::DEFAULT), Place::There(_))).await;
+    // A tenant whose slot the owner still has, so that it is sent on as well.
+    let tenant = (2..)
+        .map(|n| uuid::Uuid::from_u128(n << 64))
+        .find(|id| matches!(entry.slots.place(TenantId(*id)), Place::There(_)))
+        .expect("one of many");
+    let bearer = |role: &str| format!("authorization: Bearer {}", token(role));
+    let named = format!("x-queen-tenant: {tenant}");
+    let push = post("/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#);
+
+    let answer = ask(entry.port, &with(&push, &[bearer("write-only"), named.clone()])).await;
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    let answer = ask(entry.port, &with(&pop("q", ""), &[bearer("read-write"), named.clone()])).await;
+    assert!(answer.text().contains(r#""producerSub":"shop""#), "{}", answer.text());
+    let answer = ask(entry.port, &with(&pop("q", "consumerGroup=g"), &[bearer("read-write")])).await;
+    assert_eq!(answer.status(), 204, "the default tenant has no such queue");
+
+    // What says that another broker has sent it on is let in by nothing but its own token.
+    let forged = "tidegate-forwarded: entry".to_owned();
+    for lines in [vec![], vec![forged.clone()], vec![forged.clone(), named.clone()]] {
+        let answer = ask(owner.port, &with(&push, &lines)).await;
+        assert_eq!((answer.status(), answer.text()), (401, r#"{"error":"Authentication required"}"#));
+        let answer = ask(entry.port, &with(&push, &lines)).await;
+        assert_eq!(answer.status(), 401);
+    }
+    let answer = ask(owner.port, &with(&push, &[forged, bearer("read-only"), named])).await;
+    assert_eq!(answer.status(), 403);
 }

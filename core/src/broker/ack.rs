@@ -82,7 +82,9 @@ impl Broker {
             broker.ack_part_done(part.call, outcomes);
         };
         let Some(partition) = self.tables.partition_by_id(address) else {
-            return refuse(self, *part, AckError::ConsumerNotFound);
+            // Which ids exist is no other tenant's business.
+            let error = if self.settings.tenants { AckError::ForeignPartition } else { AckError::ConsumerNotFound };
+            return refuse(self, *part, error);
         };
         if self.tables.tenant_of(partition) != part.tenant {
             return refuse(self, *part, AckError::ForeignPartition);
@@ -220,16 +222,15 @@ impl Broker {
         let LeaseProof::Lease(id) = extension.lease else {
             return self.reply(extension.request, Reply::Extended { renewed: 0, earliest: None });
         };
-        let lanes: SmallVec<[LaneIx; 4]> = self.tables.leases.get(&id).into_iter().flatten().copied().collect();
+        let own = |lane: &LaneIx| self.tables.tenant_of(self.tables.lane(*lane).partition) == extension.tenant;
+        let leased = self.tables.leases.get(&id).into_iter().flatten().copied();
+        let lanes: SmallVec<[LaneIx; 4]> = leased.filter(own).collect();
         if let Some(seat) = lanes.iter().find_map(|lane| self.tables.lane(*lane).writer) {
             return self.wait(seat, Waiting::new(since, Work::Extend(extension)));
         }
         let (mut renewed, mut earliest) = (0, None);
         for lane in lanes {
             let row = self.tables.lane(lane);
-            if self.tables.tenant_of(row.partition) != extension.tenant {
-                continue;
-            }
             let Some(cursor) = lease::extend(&row.cursor(), id, extension.length, self.now.store) else { continue };
             let Some(lease) = cursor.lease else { continue };
             renewed += 1;

@@ -696,6 +696,9 @@ pub(super) fn ack_error(rejection: Rejection) -> AckError {
     match rejection {
         Rejection::OutcomeUnknown => AckError::OutcomeUnknown,
         Rejection::NotOwner => AckError::NotOwner,
-        Rejection::StoreUnavailable | Rejection::Draining => AckError::StoreUnavailable,
+        // No ack needs a key.
+        Rejection::StoreUnavailable | Rejection::Draining | Rejection::NoKey | Rejection::ForeignKey => {
+            AckError::StoreUnavailable
+        }
     }
 }

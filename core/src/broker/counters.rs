@@ -33,6 +33,12 @@ pub struct Counters {
     pub transactions_rolled_back: u64,
     /// Dead letters filed.
     pub dead_lettered: u64,
+    /// Payloads sealed for queues with `encryptionEnabled`.
+    pub sealed: u64,
+    /// Sealed payloads opened for a client.
+    pub opened: u64,
+    /// Payloads with the form of an envelope that no key opened; they were given as stored.
+    pub unopened: u64,
     /// Messages dropped because their retries were exhausted and dead-lettering is off.
     pub dropped: u64,
     /// Pops held back for a fuller batch (OPT-21).
@@ -97,6 +103,9 @@ impl Counters {
             transactions,
             transactions_rolled_back,
             dead_lettered,
+            sealed,
+            opened,
+            unopened,
             dropped,
             fill_waits,
             fill_wait_micros,
@@ -134,6 +143,9 @@ impl Counters {
         self.transactions += transactions;
         self.transactions_rolled_back += transactions_rolled_back;
         self.dead_lettered += dead_lettered;
+        self.sealed += sealed;
+        self.opened += opened;
+        self.unopened += unopened;
         self.dropped += dropped;
         self.fill_waits += fill_waits;
         self.fill_wait_micros += fill_wait_micros;

@@ -289,7 +289,7 @@ impl Broker {
     }
 
     fn message_detail(
-        &self,
+        &mut self,
         find: &Find,
         slices: Vec<SegmentSlice>,
         dead_letter: Option<(compact_str::CompactString, u32)>,
@@ -301,11 +301,13 @@ impl Broker {
             return None;
         }
         let ix = self.tables.partition_by_id(find.address.partition)?;
-        let partition = self.tables.partition(ix);
-        let queue = &self.tables.queue(partition.queue).record;
+        let queue = &self.tables.queue(self.tables.partition(ix).queue).record;
         if queue.tenant != find.tenant {
             return None;
         }
+        let (payload, encrypted) = self.opened(queue.id, find.address.partition, slice.base, message.payload);
+        let partition = self.tables.partition(ix);
+        let queue = &self.tables.queue(partition.queue).record;
         let mut groups: Vec<MessageGroup> = self
             .tables
             .lanes_of(ix)
@@ -327,7 +329,8 @@ impl Broker {
         Some(MessageDetail {
             id: slice.base,
             transaction,
-            payload: Some(message.payload),
+            payload: Some(payload),
+            encrypted,
             trace: message.trace,
             producer: message.producer,
             created: slice.created,

@@ -18,6 +18,7 @@ mod push;
 mod ready;
 mod refresh;
 mod retention;
+mod seals;
 mod slot;
 mod tables;
 mod timers;
