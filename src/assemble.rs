@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::broker::Broker;
@@ -12,12 +13,12 @@ use tidegate_core::store::Slot;
 use tidegate_driver::{Clock, Immediate, JoinError, Joined, Slots, join, spawn_slots};
 use tidegate_store_memory::MemoryStore;
 use tidegate_store_postgres::{PgMembership, PgSettings, PgStore};
-use tidegate_transport_http::{HttpSettings, Peers, Service};
+use tidegate_transport_http::{Authenticator, HttpSettings, Peers, Service};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{Postgres, Settings, Store};
+use crate::settings::{Postgres, Settings, Store, Tokens};
 use crate::system;
 
 /// A broker that serves.
@@ -50,8 +51,10 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let clock = Clock::reading(system::monotonic, system::wall());
     let mint = system::minting(entropy()?);
     let stop = CancellationToken::new();
+    let authenticator = authenticator(settings)?;
     let serve = |slots: &Slots| -> anyhow::Result<JoinHandle<()>> {
-        let service = Service::new(slots.clone(), http_settings(settings, entropy()?));
+        let http = HttpSettings { authenticator, ..http_settings(settings, entropy()?) };
+        let service = Service::new(slots.clone(), http);
         Ok(tokio::spawn(tidegate_transport_http::serve(listener, service, stop.clone())))
     };
     let (slots, brokers, http, joined) = match &settings.store {
@@ -133,6 +136,49 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(failure)
 }
 
+/// How often a file with keys is looked at.
+const KEYS_LOOK: Duration = Duration::from_secs(30);
+
+/// Who checks tokens. Where their keys are in a file, it is looked at again and again: keys are rotated there.
+fn authenticator(settings: &Settings) -> anyhow::Result<Option<Arc<Authenticator>>> {
+    let Some(Tokens { rules, keys, set }) = settings.tokens.clone() else { return Ok(None) };
+    let Some(path) = set else { return Ok(Some(Arc::new(Authenticator::new(rules, keys, system::wall)))) };
+    let named = format!("the file {} (JWT_JWKS_FILE)", path.display());
+    let read = || std::fs::read(&path).with_context(|| format!("cannot read {named}"));
+    let mut seen = read()?;
+    let all = keys.clone().with_set(&seen).map_err(|wrong| anyhow::anyhow!("{named} {wrong}"))?;
+    if !all.suit(rules.algorithms) {
+        anyhow::bail!("{named} holds no key for JWT_ALGORITHM");
+    }
+    let authenticator = Arc::new(Authenticator::new(rules, all, system::wall));
+    let checking = Arc::downgrade(&authenticator);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(KEYS_LOOK).await;
+            let Some(authenticator) = checking.upgrade() else { return };
+            let text = match std::fs::read(&path) {
+                Ok(text) if text == seen => continue,
+                Ok(text) => text,
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "cannot read the keys of tokens; the known ones go on");
+                    continue;
+                }
+            };
+            match keys.clone().with_set(&text) {
+                Ok(all) => {
+                    tracing::info!(path = %path.display(), "the keys of tokens have changed");
+                    authenticator.replace_keys(all);
+                }
+                Err(wrong) => {
+                    tracing::warn!(path = %path.display(), error = %wrong, "no keys of tokens; the known ones go on");
+                }
+            }
+            seen = text;
+        }
+    });
+    Ok(Some(authenticator))
+}
+
 fn broker_settings(settings: &Settings, slot: Slot) -> CoreSettings {
     CoreSettings {
         hot_list: settings.hot_list,
@@ -141,6 +187,12 @@ fn broker_settings(settings: &Settings, slot: Slot) -> CoreSettings {
         require_lease: settings.require_lease,
         dedup_cache_bytes: settings.dedup_cache_bytes,
         refresh: settings.refresh,
+        retention_interval: settings.retention.interval,
+        retention_batch: settings.retention.batch,
+        partition_idle: settings.retention.partition_idle,
+        history_age: settings.retention.history_age,
+        keys: settings.keys.clone(),
+        tenants: settings.tenants,
         slot,
         ..Default::default()
     }
@@ -150,6 +202,7 @@ fn http_settings(settings: &Settings, entropy: [u8; 32]) -> HttpSettings {
     HttpSettings {
         max_body_bytes: settings.max_body_bytes,
         default_timeout: settings.default_timeout,
+        tenants: settings.tenants,
         mint: Arc::new(system::minting(entropy)),
         ..HttpSettings::default()
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tidegate_store_postgres::fixture::Cluster;
 
@@ -80,10 +81,33 @@ fn a_missing_database() {
 
 #[test]
 fn no_server_at_the_address() {
-    let url = format!("postgres://plain:{PASSWORD}@127.0.0.1:1/postgres");
-    refusal(&["--store", &url], &[], &["127.0.0.1", "port 1"]);
     let url = format!("postgres://plain:{PASSWORD}@no-such-host.invalid/postgres");
     refusal(&["--store", &url], &[], &["no-such-host.invalid"]);
+}
+
+#[test]
+fn a_server_that_nobody_started_yet_is_waited_for() {
+    let cluster = Cluster::private(&[]);
+    let url = format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/postgres", cluster.port());
+    cluster.stop_fast();
+    let starting = thread::spawn(move || binary::Broker::start_with(&["--store", &url], &[]));
+    thread::sleep(Duration::from_secs(2));
+    assert!(!starting.is_finished());
+    cluster.start();
+    let broker = starting.join().expect("it starts once the server is there");
+    let log = broker.log();
+    assert_eq!(log.matches("waiting for Postgres, 30 s at most").count(), 1, "said once: {log}");
+    assert!(log.contains(&format!("port {}", cluster.port())) && !log.contains(PASSWORD), "{log}");
+    drop(broker);
+    // But not for ever.
+    let url = format!("postgres://plain:{PASSWORD}@127.0.0.1:1/postgres");
+    let start = Instant::now();
+    let output = serve(&["--store", &url, "--log-format", "text"], &[]).output().expect("the built binary starts");
+    let errors = String::from_utf8(output.stderr).expect("text");
+    assert!(start.elapsed() >= Duration::from_secs(30), "{errors}");
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 2), "{errors}");
+    let last = errors.lines().last().unwrap_or_default();
+    assert!(last.contains("cannot connect to Postgres at 127.0.0.1, port 1") && !errors.contains(PASSWORD), "{errors}");
 }
 
 #[test]

@@ -200,11 +200,24 @@ pub async fn load(
     run: u64,
     queued: bool,
 ) -> Result<Measured, Failure> {
+    load_with(connections, millis, address, run, queued, &[]).await
+}
+
+/// `load` with more arguments for the process that loads.
+pub async fn load_with(
+    connections: u16,
+    millis: u64,
+    address: SocketAddr,
+    run: u64,
+    queued: bool,
+    more: &[&str],
+) -> Result<Measured, Failure> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.arg("load").arg("--address").arg(address.to_string());
     command.arg("--connections").arg(connections.to_string());
     command.arg("--millis").arg(millis.to_string());
     command.arg("--run").arg(run.to_string());
+    command.args(more);
     if queued {
         command.arg("--expect-queued");
     }

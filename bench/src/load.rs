@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Tells this run's ids from those of other runs
     #[arg(long)]
     run: u64,
+    /// The token that each request carries
+    #[arg(long)]
+    token: Option<String>,
     /// Each answer must say that its message was queued
     #[arg(long)]
     expect_queued: bool,
@@ -49,7 +52,7 @@ async fn load(arguments: &Arguments) -> Result<(), Failure> {
     let window = Arc::new(Window { start, end: start + Duration::from_millis(arguments.millis) });
     let mut connections = tokio::task::JoinSet::new();
     for number in 0..arguments.connections {
-        let request = Request::new(arguments.run, number, arguments.address);
+        let request = Request::new(arguments.run, number, arguments.address, arguments.token.as_deref());
         connections.spawn(connection(arguments.address, request, Arc::clone(&window), arguments.expect_queued));
     }
     let cpu_before = machine::process_cpu();
@@ -137,7 +140,8 @@ struct Request {
 }
 
 impl Request {
-    fn new(run: u64, number: u64, address: SocketAddr) -> Self {
+    fn new(run: u64, number: u64, address: SocketAddr, token: Option<&str>) -> Self {
+        let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
         let payload = r#"{"id":"0000000000000000","text":""#;
         let filler = "x".repeat(PAYLOAD - payload.len() - r#""}"#.len());
         let payload = format!(r#"{payload}{filler}"}}"#);
@@ -145,7 +149,7 @@ impl Request {
         let id = r#"000","transactionId":""#;
         let body = format!(r#"{partition}{id}0000000000000000","payload":{payload}}}]}}"#);
         let head = format!(
-            "POST /api/v1/push HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST /api/v1/push HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{token}content-length: {}\r\n\r\n",
             body.len()
         );
         let partition_at = head.len() + partition.len();
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn requests_are_json_of_one_length_and_differ() {
-        let mut request = Request::new(3, 5, "127.0.0.1:1".parse().unwrap());
+        let mut request = Request::new(3, 5, "127.0.0.1:1".parse().unwrap(), None);
         let mut bodies = Vec::new();
         for _ in 0..2 {
             let text = String::from_utf8(request.next().to_vec()).unwrap();

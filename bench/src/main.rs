@@ -8,6 +8,7 @@ mod http;
 mod load;
 mod machine;
 mod memory;
+mod options;
 mod payload;
 mod postgres;
 mod pump;
@@ -44,6 +45,7 @@ enum What {
     Core(speed::Arguments),
     Http(http::Arguments),
     Forward(forward::Arguments),
+    Options(options::Arguments),
     Postgres(postgres::Arguments),
     Shapes(shapes::Arguments),
     Soak(soak::Arguments),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         What::Core(arguments) => speed::run(&arguments),
         What::Http(arguments) => http::run(&arguments),
         What::Forward(arguments) => forward::run(&arguments),
+        What::Options(arguments) => options::run(&arguments),
         What::Load(arguments) => load::run(&arguments),
         What::Postgres(arguments) => postgres::run(&arguments),
         What::Shapes(arguments) => shapes::run(&arguments),

@@ -111,6 +111,7 @@ impl Pump {
         while let Some(output) = self.broker.poll() {
             match output {
                 Output::Reply(id, reply) => replies.push((id, reply)),
+                Output::Notice(_) => {}
                 Output::Store(call, request) => {
                     self.commits += u64::from(matches!(request, tidegate_core::store::StoreRequest::Commit(_)));
                     let elapsed = self.now.monotonic.since(Moment::default());

@@ -15,18 +15,22 @@ use crate::server::Server;
 
 /// Producers and as many consumers.
 const CLIENTS: u64 = 4;
-/// How long a queue is used before the next one takes over; the one before it is deleted then.
-const SPELL: Duration = Duration::from_secs(20);
+/// Where all of it goes.
+const QUEUE: &str = "soak";
+/// What is consumed goes after 10 seconds, what is not after 20; what resolves acks after a quarter of an hour, so that a
+/// run of half an hour shows whether it levels off.
+const OPTIONS: &[u8] = br#"{"queue":"soak","options":{"retentionEnabled":true,"retentionSeconds":20,
+    "completedRetentionSeconds":10,"dedupWindowSeconds":0}}"#;
 /// How often is looked.
 const LOOK: Duration = Duration::from_secs(10);
 /// Share of updates of a hot table that must stay on their page.
 const HOT_BAR: f64 = 0.9;
 /// What is updated again and again.
-const HOT_TABLES: [&str; 3] = ["cursors", "slots", "brokers"];
+const HOT_TABLES: [&str; 5] = ["cursors", "slots", "brokers", "partitions", "retention_history"];
 /// By how much the last third may exceed the middle one and still count as level.
 const LEVEL: f64 = 1.15;
 
-/// Pushes, pops and acks at a steady rate, in queues that are deleted in turn, and prints what Postgres holds.
+/// Pushes, pops and acks at a steady rate, in a queue with retention, and prints what Postgres holds.
 ///
 /// Starts a Postgres of its own, with autovacuum as it comes, and the `tidegate` beside this program.
 #[derive(clap::Args)]
@@ -88,7 +92,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let broker = Broker::start(&server.store)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut connection = runtime.block_on(PgConnection::connect(&server.store))?;
-    let (stop, spell) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    Connected::to(broker.address)?.call("POST", "/api/v1/configure", OPTIONS)?;
     let (pushed, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let begun = Instant::now();
     let end = begun + Duration::from_secs(arguments.minutes * 60);
@@ -96,15 +101,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     thread::scope(|scope| -> Result<(), Failure> {
         let clients: Vec<_> = (0..CLIENTS)
             .flat_map(|number| {
-                let (stop, spell, pushed, done) = (&stop, &spell, &pushed, &done);
+                let (stop, pushed, done) = (&stop, &pushed, &done);
                 let address = broker.address;
                 let pause = Duration::from_micros(1_000_000 * 100 * CLIENTS / arguments.rate.max(1));
                 let producer = scope.spawn(move || -> Result<(), Failure> {
                     let mut connection = Connected::to(address)?;
                     let (mut next, mut batch) = (Instant::now(), 0);
                     while !stop.load(Ordering::Relaxed) {
-                        let queue = format!("soak_{}", spell.load(Ordering::Relaxed));
-                        connection.push_batch(&queue, (number << 40) + batch, BATCH)?;
+                        connection.push_batch(QUEUE, (number << 40) + batch, BATCH)?;
                         pushed.fetch_add(100, Ordering::Relaxed);
                         batch += 100;
                         next += pause;
@@ -115,8 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 let consumer = scope.spawn(move || -> Result<(), Failure> {
                     let mut connection = Connected::to(address)?;
                     while !stop.load(Ordering::Relaxed) {
-                        let queue = format!("soak_{}", spell.load(Ordering::Relaxed));
-                        match connection.consume(&queue)? {
+                        match connection.consume(QUEUE)? {
                             Some(count) => done.fetch_add(count, Ordering::Relaxed),
                             None => {
                                 thread::sleep(Duration::from_millis(5));
@@ -129,18 +132,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 [producer, consumer]
             })
             .collect();
-        let mut admin = Connected::to(broker.address)?;
         let outcome = (|| -> Result<(), Failure> {
-            let mut next = begun + SPELL;
             while Instant::now() < end {
                 thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-                if Instant::now() >= next {
-                    let number = spell.fetch_add(1, Ordering::Relaxed);
-                    next += SPELL;
-                    if let Some(old) = number.checked_sub(1) {
-                        admin.call("DELETE", &format!("/api/v1/resources/queues/soak_{old}"), b"")?;
-                    }
-                }
                 let seen = runtime.block_on(look(&mut connection))?;
                 report::line(&format!(
                     "{:>5} s  pushed {:>12}  acked {:>12}  tables {:>7} kB  indexes {:>7} kB  dead {:>8} of {:>8} rows  HOT {}",

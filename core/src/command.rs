@@ -108,6 +108,18 @@ pub enum Command {
         /// Rows skipped.
         offset: usize,
     },
+    /// What each retention rule would delete of a queue now; deletes nothing. `Reply::Retention`
+    PreviewRetention {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// What retention deleted, minute by minute. `Reply::History`
+    ListHistory {
+        /// From this minute on.
+        since: Timestamp,
+        /// Up to this one, which is left out.
+        until: Timestamp,
+    },
     /// A real round trip to the store. `Reply::Healthy`
     Probe,
 }

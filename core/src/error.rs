@@ -17,6 +17,12 @@ pub enum Rejection {
     /// This broker is shutting down; certainly not executed.
     #[error("the broker is shutting down; nothing was done")]
     Draining,
+    /// The queue's payloads are to be encrypted, and this broker has no key (OPT-23).
+    #[error("the queue has encryptionEnabled and this broker has no QUEEN_ENCRYPTION_KEY; nothing was stored")]
+    NoKey,
+    /// A dead letter is sealed under a key that this broker has not. Moved, it could never be opened again.
+    #[error("the dead letter is encrypted under a key that this broker does not have; it was left where it is")]
+    ForeignKey,
 }
 
 impl Rejection {
@@ -26,6 +32,7 @@ impl Rejection {
             // To a client these are one: certainly nothing was done, and trying again is safe (36.11).
             Rejection::StoreUnavailable | Rejection::NotOwner | Rejection::Draining => "store_unavailable",
             Rejection::OutcomeUnknown => "outcome_unknown",
+            Rejection::NoKey | Rejection::ForeignKey => "no_encryption_key",
         }
     }
 }

@@ -303,11 +303,11 @@ impl Fleet {
                     }
                 }
                 // It was lost here, and the store still says that it is ours: nobody else would ever take it.
-                (holding, Some(_)) => {
-                    plan.contend[slot] = *holding != Holding::Leaving;
+                (Holding::No, Some(_)) => {
+                    plan.contend[slot] = true;
                     counts.entry(&self.me.incarnation).and_modify(|count| *count += 1);
                 }
-                (_, None) => free.push(slot),
+                _ => free.push(slot),
             }
         }
         for slot in &free {

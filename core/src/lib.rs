@@ -1,8 +1,8 @@
 //! Tidegate's core: every decision of the broker, as a pure, deterministic state machine.
 //!
 //! Read in this order: `command` and `reply` (what a client asks and is told), `record` (what is stored), `store` (the
-//! port), `rules` (functions of records, a command and the time), `broker` (the machine around the rules), `fleet` (which
-//! broker should own which slot).
+//! port), `rules` (functions of records, a command and the time), `seal` (encrypted payloads), `broker` (the machine
+//! around the rules), `fleet` (which broker should own which slot).
 //!
 //! Absent on purpose: clocks, threads, sockets, files, environment, a random source, maps with seeded hashes. The crate
 //! is `no_std`, so most of these do not even compile; `clippy.toml` forbids the rest.
@@ -25,6 +25,7 @@ pub mod options;
 pub mod record;
 pub mod reply;
 pub mod rules;
+pub mod seal;
 pub mod settings;
 pub mod store;
 #[cfg(feature = "testkit")]

@@ -29,6 +29,17 @@ pub const MAX_PAGE_HEADS: usize = 1_000;
 /// Hashes in one page of a log, give or take one segment's.
 pub const MAX_PAGE_HASHES: usize = 100_000;
 
+/// Partitions below whose watermarks one trim removes rows.
+pub const MAX_TRIM_PARTITIONS: usize = 256;
+/// Segments that a dry run of retention looks at in one request.
+pub const MAX_PREVIEW_EXTENTS: u32 = 10_000;
+/// How long retention pauses between two looks at as many partitions as a step may touch.
+pub const RETENTION_PAUSE: Span = Span::from_millis(1);
+/// How often unused partitions are removed at most.
+pub const CLEAN_UP_INTERVAL: Span = Span::from_secs(60);
+/// How often history that is too old is looked for.
+pub const MAX_HISTORY_AGE_CHECK: Span = Span::from_secs(3_600);
+
 /// Logs of which a page is asked for in one request.
 pub const MAX_LOGS_READ: usize = 64;
 /// Single messages that are read in one request because their commit time is asked for.

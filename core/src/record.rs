@@ -44,6 +44,101 @@ pub struct PartitionRecord {
     pub created: Timestamp,
     /// First offset that retention has kept.
     pub log_start: u64,
+    /// What retention left of what lies below.
+    pub trimmed: Trimmed,
+}
+
+/// What is known of the messages that retention has deleted from a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trimmed {
+    /// First offset whose hash is kept: hashes from here to the log start outlived their messages (OPT-26). Those of
+    /// messages that are there stay with them.
+    pub hash_start: u64,
+    /// Payload bytes of the partition from its first message ever to the last one deleted.
+    pub bytes: u64,
+    /// Commit time of the last one deleted: commit times go on from there even when nothing is left (OPT-11).
+    pub last: Option<Timestamp>,
+}
+
+/// A rule that deletes messages (23).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RetentionRule {
+    /// `retentionSeconds` (OPT-15).
+    Age,
+    /// `completedRetentionSeconds` (OPT-18).
+    Completed,
+    /// `maxWaitTimeSeconds` (OPT-19).
+    MaxWait,
+}
+
+impl RetentionRule {
+    /// All, in the order in which they are asked: what several would delete is the first one's.
+    pub const ALL: [RetentionRule; 3] = [RetentionRule::Age, RetentionRule::Completed, RetentionRule::MaxWait];
+
+    /// The option that turns it on.
+    pub const fn option(self) -> &'static str {
+        match self {
+            RetentionRule::Age => "retentionSeconds",
+            RetentionRule::Completed => "completedRetentionSeconds",
+            RetentionRule::MaxWait => "maxWaitTimeSeconds",
+        }
+    }
+
+    /// Its number where it is stored; none is ever given another meaning.
+    pub const fn code(self) -> u8 {
+        match self {
+            RetentionRule::Age => 0,
+            RetentionRule::Completed => 1,
+            RetentionRule::MaxWait => 2,
+        }
+    }
+
+    /// The rule with that number.
+    pub const fn of_code(code: u8) -> Option<RetentionRule> {
+        match code {
+            0 => Some(RetentionRule::Age),
+            1 => Some(RetentionRule::Completed),
+            2 => Some(RetentionRule::MaxWait),
+            _ => None,
+        }
+    }
+}
+
+/// How much a rule deletes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Whole segments.
+    pub segments: u64,
+    /// Messages in them.
+    pub messages: u64,
+    /// Those that no group had consumed.
+    pub unconsumed: u64,
+}
+
+impl Tally {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.segments += other.segments;
+        self.messages += other.messages;
+        self.unconsumed += other.unconsumed;
+    }
+}
+
+/// What a rule deleted from a queue within a minute. It outlives the queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HistoryRecord {
+    /// Whose queue.
+    pub tenant: TenantId,
+    /// Its name.
+    pub queue: QueueName,
+    /// The start of the minute.
+    pub minute: Timestamp,
+    /// The rule.
+    pub rule: RetentionRule,
+    /// How much, in so many commits.
+    pub tally: Tally,
+    /// Commits that deleted something.
+    pub events: u64,
 }
 
 /// A segment that is to be appended: neighbouring messages with one commit time.

@@ -10,7 +10,7 @@ use crate::name::{
     DeadLetterId, GroupName, LeaseId, MessageId, PartitionId, PartitionName, QueueId, QueueName, TraceId,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::DeadLetterHead;
+use crate::record::{DeadLetterHead, HistoryRecord, RetentionRule, Tally};
 use crate::time::{Span, Timestamp};
 
 /// The answer to a command, one variant per kind of command.
@@ -47,6 +47,10 @@ pub enum Reply {
         /// It was there.
         existed: bool,
     },
+    /// None when the queue is unknown.
+    Retention(Option<RetentionPreview>),
+    /// In order of time.
+    History(Vec<HistoryRecord>),
     /// Newest created first.
     Queues(Vec<QueueSummary>),
     /// None when unknown.
@@ -303,6 +307,30 @@ pub struct GroupStanding {
     pub stored: bool,
 }
 
+/// What retention would delete of a queue now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RetentionPreview {
+    /// The queue.
+    pub queue: QueueName,
+    /// Its options.
+    pub options: QueueOptions,
+    /// What each rule would delete alone, in the order of `RetentionRule::ALL`.
+    pub rules: Vec<RulePreview>,
+}
+
+/// What one rule would delete.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RulePreview {
+    /// The rule.
+    pub rule: RetentionRule,
+    /// Whether it is on: its window is set, and the gate open where it has one.
+    pub active: bool,
+    /// How much.
+    pub tally: Tally,
+    /// Commit time of the oldest segment that would go.
+    pub oldest: Option<Timestamp>,
+}
+
 /// What a message's state is, over all groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageStatus {
@@ -325,6 +353,8 @@ pub struct MessageDetail {
     pub transaction: CompactString,
     /// The payload; none when retention removed it.
     pub payload: Option<Bytes>,
+    /// It is stored encrypted and was opened.
+    pub encrypted: bool,
     /// Its trace.
     pub trace: Option<TraceId>,
     /// Its producer.
@@ -386,6 +416,8 @@ pub struct DeadLetterRow {
     pub transaction: CompactString,
     /// The payload; none when retention had removed it before it was filed.
     pub payload: Option<Bytes>,
+    /// It is stored encrypted and was opened.
+    pub encrypted: bool,
     /// The producer.
     pub producer: Option<CompactString>,
     /// What put it here.

@@ -3,6 +3,7 @@
 use compact_str::CompactString;
 
 use crate::record::StartFrom;
+use crate::seal::Keys;
 use crate::store::Slot;
 use crate::time::Span;
 
@@ -26,8 +27,22 @@ pub struct Settings {
     pub dedup_cache_bytes: u64,
     /// `QUEEN_CACHE_REFRESH_INTERVAL_MS`: how often the owner looks for options changed in the store itself (CFG-9).
     pub refresh: Span,
+    /// `RETENTION_INTERVAL`: how long after the start of a retention cycle the next one starts (OPT-14).
+    pub retention_interval: Span,
+    /// `RETENTION_BATCH_SIZE`: rows of segments that one step of retention deletes at most (OPT-17); at least 1.
+    pub retention_batch: u32,
+    /// `PARTITION_CLEANUP_DAYS`: how long after its last message an empty partition is removed; none keeps it for ever
+    /// (`QUEEN_PARTITION_CLEANUP_ENABLED`).
+    pub partition_idle: Option<Span>,
+    /// `METRICS_RETENTION_DAYS`: how long it is remembered what retention deleted.
+    pub history_age: Span,
     /// `TIDEGATE_REQUIRE_LEASE`: refuse acks that name no lease.
     pub require_lease: bool,
+    /// What payloads are sealed with and opened by (OPT-22).
+    pub keys: Keys,
+    /// `QUEEN_TENANCY_HEADER`: several tenants share this broker. Then a partition that is not known is answered like
+    /// another tenant's, so that nobody learns which ids exist.
+    pub tenants: bool,
 }
 
 impl Default for Settings {
@@ -41,7 +56,13 @@ impl Default for Settings {
             default_start: StartFrom::All,
             dedup_cache_bytes: 512 * 1_024 * 1_024,
             refresh: Span::from_secs(60),
+            retention_interval: Span::from_secs(5),
+            retention_batch: 1_000,
+            partition_idle: Some(Span::from_days(30)),
+            history_age: Span::from_days(90),
             require_lease: false,
+            keys: Keys::default(),
+            tenants: false,
         }
     }
 }

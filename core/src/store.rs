@@ -9,10 +9,10 @@ use compact_str::CompactString;
 
 use crate::error::StoreError;
 use crate::message::SegmentSlice;
-use crate::name::{DeadLetterId, GroupName, PartitionId, QueueId};
+use crate::name::{DeadLetterId, GroupName, PartitionId, QueueId, TenantId};
 use crate::record::{
-    CursorRecord, DeadLetterHead, DeadLetterRecord, NewSegment, PartitionRecord, QueueRecord, SegmentHead,
-    SubscriptionRecord,
+    CursorRecord, DeadLetterHead, DeadLetterRecord, HistoryRecord, NewSegment, PartitionRecord, QueueRecord,
+    SegmentHead, SubscriptionRecord,
 };
 use crate::time::Timestamp;
 
@@ -122,6 +122,44 @@ pub enum StoreRequest {
         /// Segments at most in this step.
         limit: u32,
     },
+    /// Segments of partitions without what they hold, oldest first. `Extents`
+    LoadExtents {
+        /// Which.
+        reads: Vec<ExtentRead>,
+        /// Extents at most, over all reads; of each read a prefix is given.
+        limit: u32,
+    },
+    /// Remove what lies below the watermarks of partitions, as they are stored: messages below the log start, of which
+    /// hashes from the hash start on stay, and hashes below the hash start. Messages whose partition is being removed
+    /// or is not there are nobody's any more. `Trimmed`
+    TrimLogs {
+        /// The owner's fence.
+        fence: Fence,
+        /// The partitions.
+        partitions: Vec<PartitionId>,
+        /// Rows at most in this step.
+        limit: u32,
+    },
+    /// What retention deleted from a tenant's queues, in order of time. `History`
+    LoadHistory {
+        /// The slot.
+        slot: Slot,
+        /// Whose queues.
+        tenant: TenantId,
+        /// First minute wanted.
+        since: Timestamp,
+        /// The first minute not wanted.
+        until: Timestamp,
+    },
+    /// Remove history of the slot. `Trimmed`
+    TrimHistory {
+        /// The owner's fence.
+        fence: Fence,
+        /// Older minutes go.
+        before: Timestamp,
+        /// Rows at most in this step.
+        limit: u32,
+    },
     /// A round trip that touches what stores. `Pong`
     Ping,
 }
@@ -175,6 +213,34 @@ pub enum Write {
     DeadLetter(Box<DeadLetterRecord>),
     /// Remove a dead letter.
     DropDeadLetter(DeadLetterId),
+    /// Remove a partition that has no message left, with its cursors and whatever lies below its watermarks.
+    DropPartition(PartitionId),
+    /// Add to what retention deleted from a queue within a minute.
+    History(HistoryRecord),
+}
+
+/// Asks for a partition's segments from an offset on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtentRead {
+    /// The partition.
+    pub partition: PartitionId,
+    /// No segment that starts earlier is given.
+    pub from: u64,
+    /// Hashes that outlived their messages instead.
+    pub hashes: bool,
+}
+
+/// What a segment spans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Offset of its first message.
+    pub start: u64,
+    /// One past its last.
+    pub end: u64,
+    /// Commit time.
+    pub created: Timestamp,
+    /// Payload bytes of the partition from its first message ever to this segment's last.
+    pub total: u64,
 }
 
 /// Messages `from` (inclusive) to `end` (exclusive) of a partition; what is deleted is left out.
@@ -217,6 +283,8 @@ pub struct LogTail {
     pub last: Option<Timestamp>,
     /// Payload bytes ever appended.
     pub total: u64,
+    /// Whether a trim has something to remove below the partition's watermarks.
+    pub untrimmed: bool,
 }
 
 /// Where the next page of a load starts; meaningless to anybody but the store.
@@ -328,6 +396,10 @@ pub enum StoreReply {
         /// Ask again.
         more: bool,
     },
+    /// For each read, as much as the limit let through.
+    Extents(Vec<Vec<Extent>>),
+    /// What retention deleted.
+    History(Vec<HistoryRecord>),
     /// The store works.
     Pong,
 }

@@ -23,6 +23,11 @@ impl Span {
         Span(millis.saturating_mul(1_000))
     }
 
+    /// A span of `days` days.
+    pub const fn from_days(days: i64) -> Self {
+        Self::from_secs(days.saturating_mul(86_400))
+    }
+
     /// A span of `secs` seconds.
     pub const fn from_secs(secs: i64) -> Self {
         Span(secs.saturating_mul(1_000_000))

@@ -112,6 +112,14 @@ fn what_is_free_for_long_anybody_takes() {
 }
 
 #[test]
+fn what_only_the_store_says_is_ours_we_take() {
+    let mut fleet = Fleet::new(member("b"));
+    fleet.viewed(at(0), view(vec![seen("a", 1), seen("b", 1)], &[("b", 1), ("a", 15)]));
+    let plan = fleet.plan(at(0), &[Holding::No; SLOTS]);
+    assert!(plan.contend[0] && contended(&plan) == 1, "nobody else ever would");
+}
+
+#[test]
 fn light_slots_move_first() {
     let owners = [("a", 16)];
     let mut fleet = Fleet::new(member("a"));

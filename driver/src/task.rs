@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, Stream};
-use tidegate_core::broker::{Broker, Output};
+use tidegate_core::broker::{Broker, Notice, Output};
 use tidegate_core::command::RequestId;
+use tidegate_core::record::Tally;
 use tidegate_core::reply::Reply;
 use tidegate_core::store::{Slot, StoreAnswer, StoreCall, StoreReply, StoreRequest};
 use tidegate_core::time::{Moment, Now, StoreClock};
@@ -209,6 +210,7 @@ impl<S: Store> Task<S> {
                     }
                 }
                 Output::Store(call, request) => self.ask(call, request),
+                Output::Notice(notice) => tell(&notice),
             }
         }
     }
@@ -272,12 +274,28 @@ impl<S: Store> Task<S> {
             | StoreReply::Segments(_)
             | StoreReply::DeadLetters(_)
             | StoreReply::Trimmed { .. }
+            | StoreReply::Extents(_)
+            | StoreReply::History(_)
             | StoreReply::Pong => true,
         };
         if works && !self.store_works {
             tracing::info!("the store works again");
         }
         self.store_works = works;
+    }
+}
+
+/// Writes what the operator may want to read. What was deleted before anybody consumed it is worth a warning.
+fn tell(notice: &Notice) {
+    let Notice::Deleted { tenant, queue, rule, tally } = notice;
+    let (tenant, queue, rule) = (tenant.0, queue.as_str(), rule.option());
+    let Tally { segments, messages, unconsumed } = *tally;
+    if unconsumed > 0 {
+        tracing::warn!(
+            %tenant, queue, rule, messages, segments, unconsumed, "retention deleted messages that nobody had consumed"
+        );
+    } else {
+        tracing::debug!(%tenant, queue, rule, messages, segments, "retention deleted messages");
     }
 }
 

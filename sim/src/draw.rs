@@ -127,7 +127,7 @@ impl Swarm {
         match random.below(24) {
             0..10 => 0,
             10..18 => random.below(self.scale as u64) as Micros,
-            18..20 => random.below(1_000) as Micros,
+            18..22 => random.below(1_000) as Micros,
             _ => {
                 let length = *random.pick(&self.lengths);
                 let length = if random.chance(1, 2) { length } else { length / 2 };

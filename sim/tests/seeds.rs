@@ -1,4 +1,5 @@
 //! A seed is the whole input: the same one gives the same run, here and in another process.
+#![allow(clippy::print_stdout)]
 
 use std::process::Command;
 

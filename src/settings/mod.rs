@@ -4,15 +4,20 @@
 mod foreign;
 mod postgres;
 mod read;
+mod retention;
+mod security;
 
 use clap::{Args, Parser, Subcommand};
 use tidegate_core::record::StartFrom;
+use tidegate_core::seal::Keys;
 use tidegate_core::time::Span;
 use tracing_subscriber::filter::LevelFilter;
 
 pub use postgres::Postgres;
 pub use read::{Environment, Wrong};
 use read::{boolean, integer, one_of};
+pub use retention::Retention;
+pub use security::Tokens;
 
 /// A message broker with Queen's HTTP API: partitioned queues, consumer groups, leases, acks and transactions.
 #[derive(Parser)]
@@ -125,8 +130,26 @@ Environment variables:
   QUEEN_STMT_TIMEOUT_MS        milliseconds a read may take in Postgres [default: 30000]
   QUEEN_APPLY_SCHEMA           bring the schema up to date at the start [default: true]
   QUEEN_DEDUP_CACHE_MB         megabytes for what finds duplicates; more is looked up in the store [default: 512]
+  RETENTION_INTERVAL           milliseconds between two retention cycles [default: 5000]
+  RETENTION_BATCH_SIZE         segments that one step of retention deletes at most [default: 1000]
+  PARTITION_CLEANUP_DAYS       days until an empty partition that nobody uses is removed [default: 30]
+  QUEEN_PARTITION_CLEANUP_ENABLED
+                               whether it is removed at all [default: true]
+  METRICS_RETENTION_DAYS       days that it is remembered what retention deleted [default: 90]
   QUEEN_CACHE_REFRESH_INTERVAL_MS
                                milliseconds until an option changed in the database holds [default: 60000]
+  QUEEN_ENCRYPTION_KEY         64 hexadecimal characters: the key for queues with encryptionEnabled
+  QUEEN_ENCRYPTION_KEY_PREVIOUS
+                               former keys, with commas between them: what they sealed is still read
+  QUEEN_TENANCY_HEADER         requests name their tenant in x-queen-tenant [default: false]
+  JWT_ENABLED                  let nobody in without a token [default: false]
+  JWT_ALGORITHM                HS256, HS384, HS512, RS256 (all RS), RS384, RS512, EdDSA or auto [default: HS256]
+  JWT_SECRET                   what tokens of the HS algorithms are signed with
+  JWT_PUBLIC_KEY               an RSA or Ed25519 public key in PEM
+  JWT_JWKS_FILE                a file with a JSON Web Key Set; a changed one is read within 30 seconds
+  JWT_ISSUER, JWT_AUDIENCE     what iss must be, and aud must have in it
+  JWT_CLOCK_SKEW               seconds by which an issuer's clock may differ [default: 30]
+  JWT_SKIP_PATHS               paths that need no token [default: /health,/metrics/prometheus,/metrics,/]
   LOG_LEVEL                    off, error, warn, info, debug or trace [default: info]";
 
 /// Everything `serve` needs to know.
@@ -154,6 +177,14 @@ pub struct Settings {
     pub dedup_cache_bytes: u64,
     /// How often options that were changed in the database are looked for.
     pub refresh: Span,
+    /// Retention, and what is cleaned up in the background.
+    pub retention: Retention,
+    /// What payloads are encrypted with.
+    pub keys: Keys,
+    /// How tokens are checked; none where everybody may do everything.
+    pub tokens: Option<Tokens>,
+    /// Requests name their tenant.
+    pub tenants: bool,
     /// The least important log that is written.
     pub log_level: LevelFilter,
     /// What logs look like.
@@ -196,7 +227,7 @@ impl Settings {
     /// Checks everything that is set, the variables that a flag or another variable overrides included: a typing error
     /// should not wait for the day it takes effect.
     pub fn check(flags: ServeFlags, environment: &Environment) -> Result<Settings, Wrong> {
-        foreign::refuse_unprotected(environment)?;
+        let tokens = security::tokens(environment)?;
         let millis = |name| integer(environment, name, 0, i64::from(i32::MAX), "milliseconds");
         let timeouts = [millis("DEFAULT_TIMEOUT")?, millis("POP_DEFAULT_TIMEOUT_MS")?];
         let listen = listen(flags.listen, environment)?;
@@ -236,6 +267,9 @@ impl Settings {
                 .unsigned_abs()
                 << 20,
             refresh: millis("QUEEN_CACHE_REFRESH_INTERVAL_MS")?.map_or(Span::from_secs(60), Span::from_millis),
+            retention: Retention::check(environment)?,
+            keys: security::encryption(environment)?,
+            tenants: boolean(environment, "QUEEN_TENANCY_HEADER")?.unwrap_or(false),
             log_level: one_of(
                 environment.given(None, "LOG_LEVEL")?,
                 &[
@@ -253,7 +287,8 @@ impl Settings {
                 &[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)],
             )?
             .unwrap_or(LogFormat::Auto),
-            without_effect: foreign::without_effect(environment),
+            without_effect: foreign::without_effect(environment, tokens.is_some()),
+            tokens,
         })
     }
 }
@@ -281,7 +316,8 @@ fn advertise(flag: Option<String>, environment: &Environment) -> Result<Option<S
         return Ok(None);
     };
     let usable = |url: &url::Url| {
-        url.scheme() == "http" && url.path() == "/" && url.query().is_none() && url.fragment().is_none()
+        let bare = url.username().is_empty() && url.password().is_none();
+        url.scheme() == "http" && bare && url.path() == "/" && url.query().is_none() && url.fragment().is_none()
     };
     match url::Url::parse(&given.text).ok().filter(usable) {
         Some(url) => Ok(Some(url.as_str().trim_end_matches('/').to_owned())),

@@ -1,5 +1,8 @@
 //! Every variable and flag: what it accepts, what it refuses, and that the refusal names it.
 
+use tidegate_core::seal::Key;
+use tidegate_transport_http::{Algorithms, TokenRules};
+
 use super::*;
 
 fn check<const N: usize>(variables: [(&str, &str); N]) -> Result<Settings, Wrong> {
@@ -31,6 +34,15 @@ fn nothing_set_gives_the_documented_defaults() {
         require_lease: false,
         dedup_cache_bytes: 512 << 20,
         refresh: Span::from_secs(60),
+        retention: Retention {
+            interval: Span::from_secs(5),
+            batch: 1_000,
+            partition_idle: Some(Span::from_days(30)),
+            history_age: Span::from_days(90),
+        },
+        keys: Keys::default(),
+        tokens: None,
+        tenants: false,
         log_level: LevelFilter::INFO,
         log_format: LogFormat::Auto,
         without_effect: Vec::new(),
@@ -148,14 +160,86 @@ fn variables_fill_what_the_url_of_a_database_leaves_out() {
 }
 
 #[test]
-fn what_would_leave_messages_unprotected_stops_the_start() {
-    let key = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-    for (name, value) in [("JWT_ENABLED", "true"), ("QUEEN_TENANCY_HEADER", "1"), ("QUEEN_ENCRYPTION_KEY", key)] {
-        let text = refusal(name, value);
-        assert!(text.starts_with(name) && text.contains("this version cannot"), "{text}");
-        assert!(!text.contains(key), "{text}");
+fn encryption_keys_are_64_hexadecimal_characters() {
+    // req: OPT-23
+    let (one, two) = ("00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF", "ab".repeat(32));
+    let keys = |variables: &[(&str, &str)]| {
+        Settings::check(ServeFlags::default(), &Environment::from_pairs(variables)).map(|settings| settings.keys)
+    };
+    let both = keys(&[("QUEEN_ENCRYPTION_KEY", one), ("QUEEN_ENCRYPTION_KEY_PREVIOUS", &format!("{two}, {one},"))]);
+    let key = |text: &str| Key::from_hex(text).expect("a key");
+    assert_eq!(both, Ok(Keys { current: Some(key(one)), previous: vec![key(&two), key(one)] }));
+    assert_eq!(keys(&[("QUEEN_ENCRYPTION_KEY", " ")]), Ok(Keys::default()));
+    for wrong in ["hunter2", &one[1..], &format!("{one}0"), &one.replace('0', "g"), &format!("{one},{two}")] {
+        for name in ["QUEEN_ENCRYPTION_KEY", "QUEEN_ENCRYPTION_KEY_PREVIOUS"] {
+            if name.ends_with("PREVIOUS") && wrong.contains(',') {
+                continue;
+            }
+            let text = refusal(name, wrong);
+            assert!(text.starts_with(name) && text.contains("64 hexadecimal characters"), "{text}");
+            assert!(!text.contains(wrong), "{text}");
+        }
     }
-    assert!(check([("JWT_ENABLED", "false"), ("QUEEN_TENANCY_HEADER", "off")]).is_ok());
+    let shown = format!("{:?}", check([("QUEEN_ENCRYPTION_KEY", one)]));
+    assert!(!shown.contains("0011") && !shown.contains("17, 34"), "{shown}");
+}
+
+#[test]
+fn tokens_are_checked_with_what_is_set() {
+    let secret = "hunter2-hunter2-hunter2-hunter2-hunter2";
+    let tokens = |variables: &[(&str, &str)]| {
+        let mut all = vec![("JWT_ENABLED", "true")];
+        all.extend(variables);
+        let settings = Settings::check(ServeFlags::default(), &Environment::from_pairs(&all));
+        settings.map(|settings| (settings.tokens.expect("they are checked"), settings.without_effect))
+    };
+    let (of_secret, idle) = tokens(&[("JWT_SECRET", secret)]).expect("a secret is enough");
+    assert_eq!((of_secret.rules, of_secret.set, idle), (TokenRules::default(), None, Vec::new()));
+    let pem = include_str!("../../transport-http/src/auth/keys/ed25519.pub.pem").replace('\n', "\\n");
+    let (all, _) = tokens(&[
+        ("JWT_ALGORITHM", "eddsa"),
+        ("JWT_PUBLIC_KEY", &pem),
+        ("JWT_ISSUER", "i"),
+        ("JWT_AUDIENCE", "a"),
+        ("JWT_CLOCK_SKEW", "0"),
+        ("JWT_SKIP_PATHS", "/health, /docs/,"),
+    ])
+    .expect("all of these parse");
+    let expected = TokenRules {
+        algorithms: Algorithms::WORDS[6].1,
+        issuer: Some("i".into()),
+        audience: Some("a".into()),
+        skew_seconds: 0,
+        skip_paths: vec!["/health".into(), "/docs/".into()],
+    };
+    assert_eq!(all.rules, expected);
+    let (file, _) = tokens(&[("JWT_ALGORITHM", "auto"), ("JWT_JWKS_FILE", "/keys.json")]).expect("it is read later");
+    assert_eq!(file.set, Some("/keys.json".into()));
+    for (variables, expected) in [
+        (&[][..], "JWT_ENABLED is set without a key"),
+        (&[("JWT_SECRET", secret), ("JWT_ALGORITHM", "RS256")], "JWT_ENABLED is set without a key"),
+        (&[("JWT_PUBLIC_KEY", &pem)], "JWT_ENABLED is set without a key"),
+        (&[("JWT_SECRET", secret), ("JWT_JWKS_URL", "https://x")], "JWT_JWKS_URL is set"),
+        (&[("JWT_SECRET", secret), ("JWT_SECRT", secret)], "JWT_SECRT is set, but has no meaning"),
+    ] {
+        let text = tokens(variables).expect_err(expected).0;
+        assert!(text.starts_with(expected) && !text.contains("hunter2"), "{text}");
+    }
+    // Wrong values stop the start even where tokens are not checked.
+    for (name, value, expected) in [
+        ("JWT_ALGORITHM", "none", "one of HS256"),
+        ("JWT_ALGORITHM", "ES256", "one of HS256"),
+        ("JWT_PUBLIC_KEY", "hunter2", "is no public key"),
+        ("JWT_CLOCK_SKEW", "-1", "a whole number"),
+        ("JWT_CLOCK_SKEW", "x", "a whole number"),
+        ("JWT_SKIP_PATHS", "health", "begin with a slash"),
+    ] {
+        let text = refusal(name, value);
+        assert!(text.starts_with(name) && text.contains(expected) && !text.contains("hunter2"), "{text}");
+    }
+    let shown = format!("{:?}", tokens(&[("JWT_SECRET", secret)]));
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert_eq!(check([("JWT_ENABLED", "off"), ("QUEEN_TENANCY_HEADER", "on")]).map(|it| it.tenants), Ok(true));
 }
 
 #[test]
@@ -163,7 +247,7 @@ fn variables_without_a_meaning_here_are_listed_by_name_alone() {
     let settings = check([
         ("POP_WAIT_MAX_INTERVAL_MS", "x"),
         ("QUEEN_V2_ZSTD_LEVEL", "3"),
-        ("RETENTION_INTERVAL", "1"),
+        ("RETENTION_PARALLELISM", "1"),
         ("JWT_SECRET", "hunter2"),
         ("TIDEGATE_LISTNE", "127.0.0.1:1"),
         ("TIDEGATE_STORE", "memory"),
@@ -171,7 +255,7 @@ fn variables_without_a_meaning_here_are_listed_by_name_alone() {
         ("QUEEN_SYNC_ENABLED", ""),
     ]);
     let expected =
-        ["JWT_SECRET", "POP_WAIT_MAX_INTERVAL_MS", "QUEEN_V2_ZSTD_LEVEL", "RETENTION_INTERVAL", "TIDEGATE_LISTNE"];
+        ["JWT_SECRET", "POP_WAIT_MAX_INTERVAL_MS", "QUEEN_V2_ZSTD_LEVEL", "RETENTION_PARALLELISM", "TIDEGATE_LISTNE"];
     assert_eq!(settings.map(|settings| settings.without_effect), Ok(expected.map(str::to_owned).to_vec()));
 }
 
@@ -193,5 +277,44 @@ fn others_must_be_able_to_reach_the_address() {
     }
     for wrong in ["10.0.0.5:6632", "https://x", "http://", "http://x/path", "ftp://x"] {
         assert!(refusal("TIDEGATE_ADVERTISE", wrong).starts_with("TIDEGATE_ADVERTISE "), "{wrong}");
+    }
+}
+
+#[test]
+fn retention_has_the_defaults_of_the_wire_page_and_refuses_what_does_not_parse() {
+    let set = [
+        ("RETENTION_INTERVAL", "250"),
+        ("RETENTION_BATCH_SIZE", "7"),
+        ("PARTITION_CLEANUP_DAYS", "3"),
+        ("METRICS_RETENTION_DAYS", "2"),
+    ];
+    let retention = check(set).expect("they parse").retention;
+    let expected = Retention {
+        interval: Span::from_millis(250),
+        batch: 7,
+        partition_idle: Some(Span::from_days(3)),
+        history_age: Span::from_days(2),
+    };
+    assert_eq!(retention, expected);
+    let never = check([("QUEEN_PARTITION_CLEANUP_ENABLED", "off")]).expect("it parses").retention;
+    assert_eq!(never.partition_idle, None);
+    for (name, _) in set.into_iter().chain([("QUEEN_PARTITION_CLEANUP_ENABLED", "")]) {
+        for wrong in ["0", "-1", "1.5", "soon", "99999999999"] {
+            if (name, wrong) != ("QUEEN_PARTITION_CLEANUP_ENABLED", "0") {
+                let error = check([(name, wrong)]).expect_err("it does not parse").0;
+                assert!(error.starts_with(name), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_advertised_address_is_a_bare_one() {
+    let advertised = |value| check([("TIDEGATE_ADVERTISE", value)]).map(|settings| settings.advertise);
+    assert_eq!(advertised("http://10.0.0.5:6632/"), Ok(Some("http://10.0.0.5:6632".into())));
+    for wrong in ["x", "http://", "https://h:1", "http://h:99999", "http://h:1/path", "http://h:1?q", "http://u:p@h:1"]
+    {
+        let said = refusal("TIDEGATE_ADVERTISE", wrong);
+        assert!(said.contains("TIDEGATE_ADVERTISE") && said.contains("expected an HTTP address"), "{said}");
     }
 }

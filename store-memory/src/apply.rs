@@ -5,14 +5,15 @@ use bytes::Bytes;
 use tidegate_core::error::{StoreError, StoreErrorKind};
 use tidegate_core::name::{DeadLetterId, GroupName, PartitionId, QueueId};
 use tidegate_core::record::{
-    CursorRecord, DeadLetterRecord, NewSegment, PartitionRecord, QueueRecord, SubscriptionRecord,
+    CursorRecord, DeadLetterRecord, HistoryRecord, NewSegment, PartitionRecord, QueueRecord, SubscriptionRecord,
 };
 use tidegate_core::store::Write;
 
 use crate::groups::GroupIndex;
 use crate::packed::Packed;
 use crate::tables::{
-    CursorRow, DeadLetterRow, NOWHERE, PartitionIndex, PartitionRow, QueueIndex, QueueRow, SegmentRow, Tables,
+    CursorRow, DeadLetterRow, HistoryKey, HistoryRow, NOWHERE, PartitionIndex, PartitionRow, QueueIndex, QueueRow,
+    SegmentRow, Tables, TrimmedRow,
 };
 
 /// Above this size the buffer that segments are built in is not kept: one huge message must not cost its size for ever.
@@ -24,7 +25,18 @@ pub(crate) struct Scratch {
     undo: Vec<Undo>,
     /// Groups of dropped cursors, which are given up when nothing can bring the cursors back.
     dropped: Vec<GroupIndex>,
+    /// Places of dropped partitions, which are free for others when nothing can bring the partitions back.
+    freed: Vec<PartitionIndex>,
     segment: Vec<u8>,
+}
+
+/// A dropped partition, the one before it in its queue's list, and what was left of its messages.
+#[derive(Clone)]
+struct DroppedPartition {
+    index: PartitionIndex,
+    before: PartitionIndex,
+    row: PartitionRow,
+    trimmed: Option<TrimmedRow>,
 }
 
 /// How to take a write back.
@@ -35,8 +47,10 @@ enum Undo {
     EndQueue(QueueIndex),
     /// With the queue's last partition before it.
     NewPartition(PartitionIndex, PartitionIndex),
-    /// With the log start and the segments below the new one.
-    Partition(PartitionIndex, PartitionRecord, Vec<SegmentRow>),
+    Partition(PartitionIndex, PartitionRecord),
+    /// With what else there was of it, and its place in its queue's list.
+    DropPartition(Box<DroppedPartition>),
+    History(HistoryKey, Option<HistoryRow>),
     Append(PartitionIndex),
     NewCursor(PartitionIndex, GroupIndex),
     Cursor(PartitionIndex, CursorRow),
@@ -54,9 +68,11 @@ impl Tables {
                 while let Some(group) = self.scratch.dropped.pop() {
                     self.groups.leave(group);
                 }
+                self.free_partitions.append(&mut self.scratch.freed);
             }
             Err(_) => {
                 self.scratch.dropped.clear();
+                self.scratch.freed.clear();
                 while let Some(undo) = self.scratch.undo.pop() {
                     self.undo(undo);
                 }
@@ -80,6 +96,8 @@ impl Tables {
             Write::DropSubscription { queue, group } => self.drop_subscription(queue, group),
             Write::DeadLetter(record) => Some(self.file_dead_letter(record)?),
             Write::DropDeadLetter(id) => self.drop_dead_letter(id),
+            Write::DropPartition(id) => Some(self.drop_partition(id)?),
+            Write::History(record) => Some(self.add_history(record)),
         };
         self.scratch.undo.extend(undo);
         Ok(())
@@ -120,10 +138,54 @@ impl Tables {
             );
             return Err(corrupt(text));
         }
-        let old = row.to_record(record.queue);
+        let trimmed = self.trimmed(index);
+        let row = self.partition_mut(index).ok_or_else(|| unknown_partition(record.id))?;
+        let old = row.to_record(record.queue, trimmed);
         (row.created, row.log_start) = (record.created, record.log_start);
-        let deleted = row.segments.partition_point(|segment| segment.end() <= record.log_start);
-        Ok(Undo::Partition(index, old, row.segments.drain(..deleted).collect()))
+        self.set_trimmed(index, record.trimmed);
+        Ok(Undo::Partition(index, old))
+    }
+
+    /// Takes a partition out of its queue's list and out of the tables. What is left of its messages must lie below the
+    /// log start.
+    fn drop_partition(&mut self, id: PartitionId) -> Result<Undo, StoreError> {
+        let index = self.live_partition(id).ok_or_else(|| unknown_partition(id))?;
+        let row = self.partition(index).ok_or_else(|| unknown_partition(id))?;
+        let (queue, next) = (row.queue, row.next);
+        if row.next_offset() > row.log_start {
+            return Err(corrupt(format!("partition {id} has messages and is dropped")));
+        }
+        let first = self.queue(queue).map_or(NOWHERE, |row| row.first);
+        let mut before = NOWHERE;
+        let mut at = first;
+        while at != index && at != NOWHERE {
+            before = at;
+            at = self.partition(at).map_or(NOWHERE, |row| row.next);
+        }
+        self.change_partition(before, |row| row.next = next);
+        self.change_queue(queue, |row| {
+            if before == NOWHERE {
+                row.first = next;
+            }
+            if next == NOWHERE {
+                row.last = before;
+            }
+        });
+        let trimmed = self.trimmed.remove(&index);
+        let row = self.take_partition(index).ok_or_else(|| unknown_partition(id))?;
+        self.scratch.freed.push(index);
+        self.scratch.dropped.extend(row.cursors.iter().map(|cursor| cursor.group));
+        Ok(Undo::DropPartition(Box::new(DroppedPartition { index, before, row, trimmed })))
+    }
+
+    fn add_history(&mut self, record: HistoryRecord) -> Undo {
+        let HistoryRecord { tenant, queue, minute, rule, tally, events } = record;
+        let key = (tenant, queue, minute, rule);
+        let old = self.history.get(&key).copied();
+        let row = self.history.entry(key.clone()).or_default();
+        row.0.add(&tally);
+        row.1 += events;
+        Undo::History(key, old)
     }
 
     fn append(&mut self, segment: NewSegment) -> Result<Undo, StoreError> {
@@ -254,10 +316,31 @@ impl Tables {
                 self.change_partition(last, |row| row.next = NOWHERE);
                 self.remove_partition(index);
             }
-            Undo::Partition(index, old, deleted) => self.change_partition(index, |row| {
-                (row.created, row.log_start) = (old.created, old.log_start);
-                row.segments.insert_many(0, deleted);
-            }),
+            Undo::Partition(index, old) => {
+                self.change_partition(index, |row| (row.created, row.log_start) = (old.created, old.log_start));
+                self.set_trimmed(index, old.trimmed);
+            }
+            Undo::DropPartition(dropped) => {
+                let DroppedPartition { index, before, row, trimmed } = *dropped;
+                let (queue, next) = (row.queue, row.next);
+                self.put_partition(index, row);
+                self.trimmed.extend(trimmed.map(|trimmed| (index, trimmed)));
+                self.change_partition(before, |row| row.next = index);
+                self.change_queue(queue, |row| {
+                    if before == NOWHERE {
+                        row.first = index;
+                    }
+                    if next == NOWHERE {
+                        row.last = index;
+                    }
+                });
+            }
+            Undo::History(key, old) => {
+                match old {
+                    Some(old) => self.history.insert(key, old),
+                    None => self.history.remove(&key),
+                };
+            }
             Undo::Append(index) => self.change_partition(index, |row| {
                 row.segments.pop();
             }),

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use tidegate_core::message::SegmentSlice;
 use tidegate_core::store::{
-    Commit, CommitKey, Fence, LoadPosition, LogPage, LogRead, SegmentRead, Slot, StoreReply, StoreRequest, Token,
+    Commit, CommitKey, Extent, ExtentRead, Fence, LoadPosition, LogPage, LogRead, SegmentRead, Slot, StoreReply,
+    StoreRequest, Token,
 };
 use tidegate_core::time::Timestamp;
 
@@ -80,6 +81,16 @@ impl MemoryStore {
             StoreRequest::Trim { fence, queue, limit } => self.fenced(&fence, |slot| {
                 slot.tables.trim(queue, limit).map_or_else(StoreReply::Failed, |more| StoreReply::Trimmed { more })
             }),
+            StoreRequest::LoadExtents { reads, limit } => StoreReply::Extents(self.load_extents(&reads, limit)),
+            StoreRequest::TrimLogs { fence, partitions, limit } => {
+                self.fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_logs(&partitions, limit) })
+            }
+            StoreRequest::LoadHistory { slot, tenant, since, until } => {
+                StoreReply::History(self.slot(slot).tables.load_history(tenant, since, until))
+            }
+            StoreRequest::TrimHistory { fence, before, limit } => {
+                self.fenced(&fence, |slot| StoreReply::Trimmed { more: slot.tables.trim_history(before, limit) })
+            }
             StoreRequest::Ping => StoreReply::Pong,
         }
     }
@@ -95,6 +106,16 @@ impl MemoryStore {
 
     fn load_log(&self, read: &LogRead) -> LogPage {
         self.slots.values().find_map(|slot| slot.tables.load_log(read)).unwrap_or_default()
+    }
+
+    fn load_extents(&self, reads: &[ExtentRead], limit: u32) -> Vec<Vec<Extent>> {
+        let mut left = limit as usize;
+        let of = |read: &ExtentRead| {
+            let found = self.slots.values().find_map(|slot| slot.tables.load_extents(read, left)).unwrap_or_default();
+            left -= found.len();
+            found
+        };
+        reads.iter().map(of).collect()
     }
 
     /// A read does not say its slot; partition ids are unique in all of them.

@@ -6,12 +6,13 @@
 use std::ops::Bound;
 
 use tidegate_core::limits::{MAX_PAGE_HASHES, MAX_PAGE_HEADS, MAX_PAGE_RECORDS};
-use tidegate_core::name::{DeadLetterId, QueueId};
-use tidegate_core::record::QueueRecord;
-use tidegate_core::store::{LoadPosition, LogPage, LogRead, LogTail, Record};
+use tidegate_core::name::{DeadLetterId, QueueId, TenantId};
+use tidegate_core::record::{HistoryRecord, QueueRecord, SegmentHead};
+use tidegate_core::store::{Extent, ExtentRead, LoadPosition, LogPage, LogRead, LogTail, Record};
+use tidegate_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::tables::{PartitionRow, QueueRow, Tables};
+use crate::tables::{HistoryKey, PartitionIndex, PartitionRow, QueueRow, SegmentRow, Tables, TrimmedRow};
 
 const QUEUES: u8 = 0;
 const SUBSCRIPTIONS: u8 = 1;
@@ -84,7 +85,7 @@ impl Tables {
     fn load_partitions(&self, at: &LoadPosition, page: &mut Page) -> Option<LoadPosition> {
         for (index, row) in rows_from(&self.partitions, at) {
             let given = if index == at.key { at.number } else { 0 };
-            let stopped = self.load_partition(row, given, page);
+            let stopped = self.load_partition(index as PartitionIndex, row, given, page);
             if let Some(number) = stopped {
                 return Some(LoadPosition { kind: PARTITIONS, key: index, number });
             }
@@ -93,14 +94,14 @@ impl Tables {
     }
 
     /// Skips the `given` first records of a partition; says how many are given when the page is full before the end.
-    fn load_partition(&self, row: &PartitionRow, given: u64, page: &mut Page) -> Option<u64> {
+    fn load_partition(&self, index: PartitionIndex, row: &PartitionRow, given: u64, page: &mut Page) -> Option<u64> {
         let queue = self.queue(row.queue).filter(|queue| !queue.ended)?;
         for place in given as usize..1 + row.cursors.len() {
             if page.is_full() {
                 return Some(place as u64);
             }
             page.push(match place.checked_sub(1) {
-                None => Record::Partition(row.to_record(queue.record.id), row.tail()),
+                None => Record::Partition(row.to_record(queue.record.id, self.trimmed(index)), self.tail(index, row)),
                 Some(at) => Record::Cursor(row.cursors[at].to_record(row.id, &self.groups)),
             });
         }
@@ -135,16 +136,20 @@ impl Tables {
 
     /// A page of a partition's log; none when the partition is not here.
     pub(crate) fn load_log(&self, read: &LogRead) -> Option<LogPage> {
-        let row = self.partition(self.live_partition(read.partition)?)?;
+        let index = self.live_partition(read.partition)?;
+        let row = self.partition(index)?;
         let mut page = LogPage::default();
         let mut hashes = 0;
         let end = row.segments.partition_point(|segment| segment.start < read.before);
-        for segment in row.segments[..end].iter().rev().take_while(|segment| segment.created >= read.since) {
+        let segments = row.segments[..end].iter().rev().map(|segment| segment.head(row.id));
+        // What lies below the messages outlived its own.
+        let kept = self.trimmed.get(&index).into_iter().flat_map(|row| row.heads.iter().rev());
+        let kept = kept.skip_while(|head| head.start >= read.before).cloned();
+        for head in segments.chain(kept).take_while(|head| head.created >= read.since) {
             if page.segments.len() >= MAX_PAGE_HEADS || hashes >= MAX_PAGE_HASHES {
                 page.more = true;
                 break;
             }
-            let head = segment.head(row.id);
             hashes += head.hashes.len();
             page.segments.push(head);
         }
@@ -152,14 +157,55 @@ impl Tables {
     }
 }
 
-impl PartitionRow {
-    fn tail(&self) -> LogTail {
-        let last = self.segments.last();
-        LogTail {
-            next: self.next_offset(),
-            last: last.map(|segment| segment.created),
-            total: last.map_or(0, |segment| segment.total),
+impl Tables {
+    /// Extents for each read, as many as the limit lets through.
+    pub(crate) fn load_extents(&self, read: &ExtentRead, limit: usize) -> Option<Vec<Extent>> {
+        let index = self.live_partition(read.partition)?;
+        if read.hashes {
+            let heads = self.trimmed.get(&index).into_iter().flat_map(|row| &row.heads);
+            let wanted = heads.skip_while(|head| head.start < read.from).take(limit);
+            let extent = |head: &SegmentHead| {
+                let end = head.start + head.hashes.len() as u64;
+                Extent { start: head.start, end, created: head.created, total: head.total }
+            };
+            return Some(wanted.map(extent).collect());
         }
+        let segments = &self.partition(index)?.segments;
+        let first = segments.partition_point(|segment| segment.start < read.from);
+        let extent = |segment: &SegmentRow| {
+            let SegmentRow { start, created, total, .. } = *segment;
+            Extent { start, end: segment.end(), created, total }
+        };
+        Some(segments[first..].iter().take(limit).map(extent).collect())
+    }
+
+    /// A tenant's history from a minute on up to another.
+    pub(crate) fn load_history(&self, tenant: TenantId, since: Timestamp, until: Timestamp) -> Vec<HistoryRecord> {
+        let wanted = |key: &&HistoryKey| key.0 == tenant && (since..until).contains(&key.2);
+        let mut records: Vec<HistoryRecord> = self
+            .history
+            .iter()
+            .filter(|(key, _)| wanted(key))
+            .map(|((tenant, queue, minute, rule), (tally, events))| HistoryRecord {
+                tenant: *tenant,
+                queue: queue.clone(),
+                minute: *minute,
+                rule: *rule,
+                tally: *tally,
+                events: *events,
+            })
+            .collect();
+        records.sort_by(|a, b| (a.minute, &a.queue, a.rule).cmp(&(b.minute, &b.queue, b.rule)));
+        records
+    }
+
+    fn tail(&self, index: PartitionIndex, row: &PartitionRow) -> LogTail {
+        let trimmed = self.trimmed.get(&index);
+        let last = row.segments.last().map(|last| (Some(last.created), last.total));
+        let (last, total) = last.unwrap_or_else(|| trimmed.map_or((None, 0), |it| (it.trimmed.last, it.trimmed.bytes)));
+        let old = row.segments.first().is_some_and(|first| first.end() <= row.log_start);
+        let untrimmed = old || trimmed.is_some_and(TrimmedRow::has_old_head);
+        LogTail { next: row.next_offset(), last, total, untrimmed }
     }
 }
 

@@ -1,14 +1,17 @@
 //! What one slot holds, laid out so that a partition with a message and a cursor stays below 240 bytes: rows name
 //! queues and groups by four-byte numbers, and a partition's first segment and first cursor lie in its own row.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tidegate_core::message::SegmentSlice;
-use tidegate_core::name::{DeadLetterId, GroupName, MessageId, PartitionId, PartitionName, QueueId};
+use tidegate_core::name::{
+    DeadLetterId, GroupName, MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId,
+};
 use tidegate_core::record::{
-    Cursor, CursorRecord, DeadLetterRecord, Lease, PartitionRecord, QueueRecord, SegmentHead, SubscriptionRecord,
+    Cursor, CursorRecord, DeadLetterRecord, Lease, PartitionRecord, QueueRecord, RetentionRule, SegmentHead,
+    SubscriptionRecord, Tally, Trimmed,
 };
 use tidegate_core::store::SegmentRead;
 use tidegate_core::time::Timestamp;
@@ -36,6 +39,9 @@ pub(crate) struct Tables {
     pub(crate) partition_by_id: HashTable<PartitionIndex>,
     pub(crate) groups: Groups,
     pub(crate) dead_letters: BTreeMap<DeadLetterId, DeadLetterRow>,
+    /// What retention left of partitions it has deleted from; apart from their rows, which are many and small.
+    pub(crate) trimmed: BTreeMap<PartitionIndex, TrimmedRow>,
+    pub(crate) history: BTreeMap<HistoryKey, HistoryRow>,
     pub(crate) scratch: Scratch,
 }
 
@@ -66,6 +72,20 @@ pub(crate) struct PartitionRow {
     /// The queue's next partition.
     pub(crate) next: PartitionIndex,
 }
+
+/// What is left of a partition's deleted messages.
+#[derive(Clone, Default)]
+pub(crate) struct TrimmedRow {
+    pub(crate) trimmed: Trimmed,
+    /// Heads whose messages are removed, in offset order.
+    pub(crate) heads: VecDeque<SegmentHead>,
+}
+
+/// Whose queue, which one, in which minute, by which rule.
+pub(crate) type HistoryKey = (TenantId, QueueName, Timestamp, RetentionRule);
+
+/// How much was deleted, in how many commits.
+pub(crate) type HistoryRow = (Tally, u64);
 
 /// A segment.
 #[derive(Clone)]
@@ -178,38 +198,66 @@ impl Tables {
         if let Some(last) = self.partition_mut(last) {
             last.next = index;
         }
-        let PartitionRecord { id, queue: _, name, created, log_start } = record;
+        let PartitionRecord { id, queue: _, name, created, log_start, trimmed } = record;
+        self.set_trimmed(index, trimmed);
         let (segments, cursors) = (SmallVec::new(), SmallVec::new());
-        let row = PartitionRow { id, name, created, log_start, segments, cursors, queue, next: NOWHERE };
+        self.put_partition(
+            index,
+            PartitionRow { id, name, created, log_start, segments, cursors, queue, next: NOWHERE },
+        );
+        index
+    }
+
+    /// Puts a row in its place, and makes it known by its id.
+    pub(crate) fn put_partition(&mut self, index: PartitionIndex, row: PartitionRow) {
+        let id = row.id;
         put(&mut self.partitions, index, row);
         let hash_at = |at: &PartitionIndex| {
             self.partitions.get(*at as usize).and_then(Option::as_ref).map_or(0, |row| hash(row.id))
         };
         self.partition_by_id.insert_unique(hash(id), index, hash_at);
-        index
+    }
+
+    /// Takes a row from its place, which stays taken.
+    pub(crate) fn take_partition(&mut self, index: PartitionIndex) -> Option<PartitionRow> {
+        let row = self.partitions.get_mut(index as usize).and_then(Option::take)?;
+        if let Ok(entry) = self.partition_by_id.find_entry(hash(row.id), |at| *at == index) {
+            entry.remove();
+        }
+        Some(row)
     }
 
     /// Removes a partition that is in no list any more.
     pub(crate) fn remove_partition(&mut self, index: PartitionIndex) {
-        if let Some(row) = self.partitions.get_mut(index as usize).and_then(Option::take) {
-            if let Ok(entry) = self.partition_by_id.find_entry(hash(row.id), |at| *at == index) {
-                entry.remove();
-            }
+        if let Some(row) = self.take_partition(index) {
             row.cursors.iter().for_each(|cursor| self.groups.leave(cursor.group));
+            self.trimmed.remove(&index);
             self.free_partitions.push(index);
+        }
+    }
+
+    /// What retention left of a partition's deleted messages.
+    pub(crate) fn trimmed(&self, index: PartitionIndex) -> Trimmed {
+        self.trimmed.get(&index).map(|row| row.trimmed).unwrap_or_default()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_trimmed(&mut self, index: PartitionIndex, trimmed: Trimmed) {
+        if trimmed != self.trimmed(index) {
+            self.trimmed.entry(index).or_default().trimmed = trimmed;
         }
     }
 }
 
 impl PartitionRow {
-    /// The offset that the next segment starts at. A segment that ends at or before the log start is not kept.
+    /// The offset that the next segment starts at. Segments that end at or before the log start are there until a trim.
     pub(crate) fn next_offset(&self) -> u64 {
         self.segments.last().map_or(self.log_start, SegmentRow::end)
     }
 
-    pub(crate) fn to_record(&self, queue: QueueId) -> PartitionRecord {
+    pub(crate) fn to_record(&self, queue: QueueId, trimmed: Trimmed) -> PartitionRecord {
         let PartitionRow { id, created, log_start, .. } = *self;
-        PartitionRecord { id, queue, name: self.name.clone(), created, log_start }
+        PartitionRecord { id, queue, name: self.name.clone(), created, log_start, trimmed }
     }
 
     fn read(&self, from: u64, end: u64) -> Vec<SegmentSlice> {

@@ -1,10 +1,12 @@
-//! Removing the rows of an ended queue, a bounded number at a time.
+//! Removing rows a bounded number at a time: of an ended queue, below partitions' watermarks, of old history.
 
 use tidegate_core::error::StoreError;
-use tidegate_core::name::QueueId;
+use tidegate_core::name::{PartitionId, QueueId};
+use tidegate_core::record::SegmentHead;
+use tidegate_core::time::Timestamp;
 
 use crate::apply::corrupt;
-use crate::tables::{NOWHERE, QueueIndex, Tables};
+use crate::tables::{HistoryKey, NOWHERE, QueueIndex, Tables, TrimmedRow};
 
 impl Tables {
     /// Removes up to `limit` segments of an ended queue, oldest first; says whether rows remain. A partition without a
@@ -26,6 +28,47 @@ impl Tables {
             left = left.saturating_sub(1);
         }
         Ok(true)
+    }
+
+    /// Removes up to `limit` rows below partitions' watermarks, oldest first; says whether any remain.
+    pub(crate) fn trim_logs(&mut self, partitions: &[PartitionId], limit: u32) -> bool {
+        let mut left = limit as usize;
+        for index in partitions.iter().filter_map(|id| self.find_partition(*id)).collect::<Vec<_>>() {
+            let hash_start = self.trimmed(index).hash_start;
+            let Some(row) = self.partitions.get_mut(index as usize).and_then(Option::as_mut) else { continue };
+            let old = row.segments.partition_point(|segment| segment.end() <= row.log_start);
+            let id = row.id;
+            let heads: Vec<SegmentHead> = row
+                .segments
+                .drain(..old.min(left))
+                .filter(|segment| segment.end() > hash_start)
+                .map(|segment| segment.head(id))
+                .collect();
+            let all = old <= left;
+            left = left.saturating_sub(old);
+            if !heads.is_empty() {
+                self.trimmed.entry(index).or_default().heads.extend(heads);
+            }
+            if let Some(kept) = self.trimmed.get_mut(&index) {
+                while left > 0 && kept.has_old_head() {
+                    kept.heads.pop_front();
+                    left -= 1;
+                }
+            }
+            if !all || self.trimmed.get(&index).is_some_and(TrimmedRow::has_old_head) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Removes up to `limit` rows of history before `before`; says whether any remain.
+    pub(crate) fn trim_history(&mut self, before: Timestamp, limit: u32) -> bool {
+        let old: Vec<HistoryKey> = self.history.keys().filter(|key| key.2 < before).cloned().collect();
+        old.iter().take(limit as usize).for_each(|key| {
+            self.history.remove(key);
+        });
+        old.len() > limit as usize
     }
 
     fn trim_dead_letter(&mut self, queue: QueueIndex) -> bool {
@@ -61,11 +104,18 @@ impl Tables {
     }
 }
 
+impl TrimmedRow {
+    /// Whether it keeps a head whose hashes are not to be kept any more.
+    pub(crate) fn has_old_head(&self) -> bool {
+        self.heads.front().is_some_and(|head| head.start + head.hashes.len() as u64 <= self.trimmed.hash_start)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate_core::name::{GroupName, PartitionId, PartitionName, QueueName, TenantId};
     use tidegate_core::options::{Labels, QueueOptions};
-    use tidegate_core::record::{Cursor, CursorRecord, PartitionRecord, QueueRecord};
+    use tidegate_core::record::{Cursor, CursorRecord, PartitionRecord, QueueRecord, Trimmed};
     use tidegate_core::store::Write;
     use tidegate_core::time::Timestamp;
     use uuid::Uuid;
@@ -81,7 +131,7 @@ mod tests {
         let partition = |number: u128, queue| {
             let name = PartitionName::new(&number.to_string()).expect("a valid name");
             let id = PartitionId(Uuid::from_u128(number));
-            Write::Partition(PartitionRecord { id, queue, name, created, log_start: 0 })
+            Write::Partition(PartitionRecord { id, queue, name, created, log_start: 0, trimmed: Trimmed::default() })
         };
         let group = |text| GroupName::new(text).expect("a valid name");
         let cursor = |number: u128, text| {

@@ -10,7 +10,7 @@ use tidegate_core::name::{
 use tidegate_core::options::{Labels, QueueOptions};
 use tidegate_core::record::{
     Cursor, CursorRecord, DeadLetterHead, DeadLetterRecord, Lease, NewSegment, PartitionRecord, QueueRecord, StartFrom,
-    SubscriptionRecord,
+    SubscriptionRecord, Trimmed,
 };
 use tidegate_core::store::{Commit, CommitNo, Epoch, Fence, SegmentRead, Slot, StoreReply, StoreRequest, Token, Write};
 use tidegate_core::time::Timestamp;
@@ -42,6 +42,7 @@ fn partition(number: u128, queue: u128, log_start: u64) -> PartitionRecord {
         name: PartitionName::new(&format!("partition {number}")).expect("a valid name"),
         created: time(0),
         log_start,
+        trimmed: Trimmed::default(),
     }
 }
 

@@ -37,7 +37,13 @@ impl Cache {
             match write {
                 Write::Append(segment) => self.keep(segment),
                 Write::Partition(record) if record.log_start > 0 => {
-                    self.partitions.remove(&record.id);
+                    // Whole segments go: none reaches across the log start, but for one that nobody reads from its start.
+                    if let Some(kept) = self.partitions.get_mut(&record.id) {
+                        *kept = kept.split_off(&record.log_start);
+                    }
+                }
+                Write::DropPartition(id) => {
+                    self.partitions.remove(&id);
                 }
                 _ => {}
             }

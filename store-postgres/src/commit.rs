@@ -11,7 +11,8 @@ use sqlx::types::Json;
 use tidegate_core::name::{DeadLetterId, GroupName, PartitionId, QueueId};
 use tidegate_core::options::{Labels, OPTIONS, OptionValue, QueueOptions};
 use tidegate_core::record::{
-    CursorRecord, DeadLetterRecord, NewSegment, PartitionRecord, QueueRecord, StartFrom, SubscriptionRecord,
+    CursorRecord, DeadLetterRecord, HistoryRecord, NewSegment, PartitionRecord, QueueRecord, StartFrom,
+    SubscriptionRecord, Trimmed,
 };
 use tidegate_core::store::{Commit, Slot, StoreReply, Write};
 use uuid::Uuid;
@@ -85,6 +86,10 @@ struct Writes<'a> {
     ended: Vec<QueueId>,
     partitions: BTreeMap<PartitionId, &'a PartitionRecord>,
     subscriptions: BTreeMap<(QueueId, &'a GroupName), Option<&'a SubscriptionRecord>>,
+    /// Partitions that retention has deleted from.
+    trimmed: BTreeMap<PartitionId, &'a PartitionRecord>,
+    dropped: Vec<PartitionId>,
+    history: Vec<&'a HistoryRecord>,
     dead: BTreeMap<DeadLetterId, Option<&'a DeadLetterRecord>>,
 }
 
@@ -98,7 +103,8 @@ impl<'a> Writes<'a> {
                 }
                 Write::EndQueue(queue) => all.ended.push(*queue),
                 Write::Partition(record) => {
-                    all.partitions.insert(record.id, record);
+                    let new = record.log_start == 0 && record.trimmed == Trimmed::default();
+                    if new { &mut all.partitions } else { &mut all.trimmed }.insert(record.id, record);
                 }
                 Write::Append(segment) => all.segments.push(segment),
                 Write::Cursor(record) => {
@@ -119,6 +125,8 @@ impl<'a> Writes<'a> {
                 Write::DropDeadLetter(id) => {
                     all.dead.insert(*id, None);
                 }
+                Write::DropPartition(id) => all.dropped.push(*id),
+                Write::History(record) => all.history.push(record),
             }
         }
         all
@@ -131,6 +139,9 @@ impl<'a> Writes<'a> {
             && self.partitions.is_empty()
             && self.subscriptions.is_empty()
             && self.dead.is_empty()
+            && self.trimmed.is_empty()
+            && self.dropped.is_empty()
+            && self.history.is_empty()
             && self.cursors.values().all(Option::is_some)
     }
 }
@@ -224,7 +235,7 @@ impl Inner {
         query = bind_segments(query, &writes);
         query = bind_cursors(query, &writes);
         if !plain {
-            query = bind_records(query, &writes);
+            query = bind_retention(bind_records(query, &writes), &writes);
         }
         let pools = self.pools();
         // Before the first statement nothing was asked.
@@ -335,4 +346,27 @@ fn bind_records<'q>(query: Query<'q>, writes: &Writes<'_>) -> Query<'q> {
         .bind(dead.iter().map(|it| it.head.created.as_micros()).collect::<Vec<_>>())
         .bind(dead.iter().map(|it| pack_dead(it.message.as_ref(), &it.error)).collect::<Vec<_>>())
         .bind(dropped_dead)
+}
+
+fn bind_retention<'q>(query: Query<'q>, writes: &Writes<'_>) -> Query<'q> {
+    let partitions: Vec<&PartitionRecord> = writes.trimmed.values().copied().collect();
+    let history = &writes.history;
+    query
+        .bind(partitions.iter().map(|it| it.id.0).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.queue.0).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.name.as_str().to_owned()).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.created.as_micros()).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.log_start as i64).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.trimmed.hash_start as i64).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.trimmed.bytes as i64).collect::<Vec<_>>())
+        .bind(partitions.iter().map(|it| it.trimmed.last.map(|time| time.as_micros())).collect::<Vec<_>>())
+        .bind(writes.dropped.iter().map(|id| id.0).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.minute.as_micros()).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.tenant.0).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.queue.as_str().to_owned()).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| i32::from(it.rule.code())).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.tally.segments as i64).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.tally.messages as i64).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.tally.unconsumed as i64).collect::<Vec<_>>())
+        .bind(history.iter().map(|it| it.events as i64).collect::<Vec<_>>())
 }

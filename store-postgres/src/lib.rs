@@ -19,6 +19,7 @@ mod pack;
 #[cfg(feature = "plants")]
 mod plants;
 mod read;
+mod retention;
 mod rows;
 mod settings;
 mod store;

@@ -15,6 +15,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (3, "ownership", include_str!("../migrations/0003_ownership.sql")),
     (4, "commit", include_str!("../migrations/0004_commit.sql")),
     (5, "trim", include_str!("../migrations/0005_trim.sql")),
+    (6, "retention", include_str!("../migrations/0006_retention.sql")),
 ];
 
 /// Whoever migrates holds this advisory lock: "tidegate" in ASCII.

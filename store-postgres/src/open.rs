@@ -1,5 +1,6 @@
 //! The first contact with the database, and what people are told when it fails.
 
+use std::io::ErrorKind;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,13 +130,14 @@ pub(crate) fn pools(options: &PgConnectOptions, settings: &PgSettings, incarnati
     }
 }
 
-/// How long a start waits for a database that is starting up too.
+/// How long a start waits for a database that is starting up too, or that nobody has started yet.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first connection. What only time can mend is waited for; what a person has to mend is said at once.
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
     let failed = |why: String| OpenError::Connect { place: place(options), why };
     let begun = Instant::now();
+    let mut told = String::new();
     loop {
         let error = match tokio::time::timeout(PATIENCE, options.connect()).await {
             Ok(Ok(connection)) => return Ok(connection),
@@ -146,20 +148,25 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, OpenError> 
         let passes = match &error {
             // Starting up, shutting down, too many connections.
             sqlx::Error::Database(_) => code.starts_with("57P0") || code == "53300",
-            sqlx::Error::Io(error) => is_cut(error.kind()),
+            sqlx::Error::Io(error) => is_cut(error.kind()) || error.kind() == ErrorKind::ConnectionRefused,
             _ => false,
         };
+        let why = said(&error);
         if !passes || begun.elapsed() > PATIENCE {
-            return Err(failed(said(&error)));
+            return Err(failed(why));
         }
-        tracing::info!(%error, "waiting for Postgres");
+        if why != told {
+            let (place, most) = (place(options), PATIENCE.as_secs());
+            tracing::warn!(place, why, "waiting for Postgres, {most} s at most");
+            told = why;
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
 /// Whether somebody was there and went away.
-fn is_cut(kind: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+fn is_cut(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)
 }
 

@@ -163,12 +163,7 @@ impl Inner {
             .bind(limit as i32)
             .fetch_one(&self.pools().writes)
             .await;
-        match status {
-            Ok(2) => StoreReply::Fenced,
-            Ok(status) => StoreReply::Trimmed { more: status == 1 },
-            // Repeating a trim does no harm.
-            Err(error) => Failure::from(error).of_read(),
-        }
+        crate::retention::trimmed(status)
     }
 
     pub(crate) async fn ping(&self) -> StoreReply {

@@ -9,10 +9,10 @@ use tidegate_core::name::{
 };
 use tidegate_core::options::{Labels, QueueOptions};
 use tidegate_core::record::{
-    Cursor, CursorRecord, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SegmentHead, StartFrom,
-    SubscriptionRecord,
+    Cursor, CursorRecord, DeadLetterHead, HistoryRecord, Lease, PartitionRecord, QueueRecord, RetentionRule,
+    SegmentHead, StartFrom, SubscriptionRecord, Tally, Trimmed,
 };
-use tidegate_core::store::LogTail;
+use tidegate_core::store::{Extent, LogTail};
 use tidegate_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -89,12 +89,42 @@ pub(crate) fn partition(row: &PgRow) -> Result<(PartitionRecord, LogTail), Failu
         name: PartitionName::new(row.try_get(2)?).map_err(corrupt)?,
         created: time(row, 3)?,
         log_start: number(row, 4)?,
+        trimmed: Trimmed {
+            hash_start: number(row, 8)?,
+            bytes: number(row, 9)?,
+            last: row.try_get::<Option<i64>, _>(10)?.map(Timestamp::from_micros),
+        },
     };
+    let untrimmed = row.try_get(11)?;
     let tail = match row.try_get::<Option<i64>, _>(5)? {
-        Some(next) => LogTail { next: next as u64, last: Some(time(row, 6)?), total: number(row, 7)? },
-        None => LogTail { next: record.log_start, ..LogTail::default() },
+        Some(next) => LogTail { next: next as u64, last: Some(time(row, 6)?), total: number(row, 7)?, untrimmed },
+        None => {
+            let Trimmed { bytes, last, .. } = record.trimmed;
+            LogTail { next: record.log_start, last, total: bytes, untrimmed }
+        }
     };
     Ok((record, tail))
+}
+
+/// Columns of `load_extents.sql`, after the place.
+pub(crate) fn extent(row: &PgRow) -> Result<Extent, Failure> {
+    let start = number(row, 1)?;
+    let end = start + row.try_get::<i32, _>(2)? as u64;
+    Ok(Extent { start, end, created: time(row, 3)?, total: number(row, 4)? })
+}
+
+/// Columns of `load_history.sql`.
+pub(crate) fn history(row: &PgRow, tenant: TenantId) -> Result<HistoryRecord, Failure> {
+    let code: i16 = row.try_get(2)?;
+    let rule = u8::try_from(code).ok().and_then(RetentionRule::of_code);
+    Ok(HistoryRecord {
+        tenant,
+        queue: QueueName::new(row.try_get(1)?).map_err(corrupt)?,
+        minute: time(row, 0)?,
+        rule: rule.ok_or_else(|| corrupt(format!("no retention rule has the number {code}")))?,
+        tally: Tally { segments: number(row, 3)?, messages: number(row, 4)?, unconsumed: number(row, 5)? },
+        events: number(row, 6)?,
+    })
 }
 
 /// Columns of `load_cursors.sql`.

@@ -95,6 +95,12 @@ impl Inner {
             StoreRequest::Read(reads) => self.read(reads).await,
             StoreRequest::ReadDeadLetters(ids) => self.read_dead_letters(ids).await,
             StoreRequest::Trim { fence, queue, limit } => self.trim(fence, queue, limit).await,
+            StoreRequest::LoadExtents { reads, limit } => self.load_extents(reads, limit).await,
+            StoreRequest::TrimLogs { fence, partitions, limit } => self.trim_logs(fence, partitions, limit).await,
+            StoreRequest::LoadHistory { slot, tenant, since, until } => {
+                self.load_history(slot, tenant, since, until).await
+            }
+            StoreRequest::TrimHistory { fence, before, limit } => self.trim_history(fence, before, limit).await,
             StoreRequest::Ping => self.ping().await,
         }
     }

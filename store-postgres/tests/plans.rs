@@ -63,6 +63,11 @@ fn statements() -> Vec<Statement> {
     let log = |n: usize, _: u32| {
         format!("ARRAY[{}]::uuid[], ARRAY[{}]::bigint[], ARRAY[90]::bigint[], 1001", partition(n), i64::MAX)
     };
+    let oldest = |n: usize, messages: u32| {
+        format!("ARRAY[{}]::uuid[], ARRAY[{}]::bigint[], ARRAY[false], 1", partition(n), messages / 2)
+    };
+    // Each partition's first segment lies below its log start.
+    let trim = |n: usize, _: u32| format!("0, 1, {TOKEN}, ARRAY[{}]::uuid[], 10", partition(n));
     let pop = |n: usize, messages: u32| commit(2_000 + n, NO_SEGMENTS, &cursor(n, messages / 2, TOKEN));
     let ack = |n: usize, messages: u32| commit(3_000 + n, NO_SEGMENTS, &cursor(n, messages / 2 + 1, ""));
     vec![
@@ -80,6 +85,18 @@ fn statements() -> Vec<Statement> {
             types: "uuid[], bigint[], bigint[], bigint",
             text: include_str!("../sql/load_logs.sql"),
             arguments: Box::new(log),
+        },
+        Statement {
+            name: "the look at what is oldest",
+            types: "uuid[], bigint[], boolean[], bigint",
+            text: include_str!("../sql/load_extents.sql"),
+            arguments: Box::new(oldest),
+        },
+        Statement {
+            name: "a trim of one segment",
+            types: "smallint, bigint, uuid, uuid[], integer",
+            text: "SELECT queen.trim_logs_v1($1, $2, $3, $4, $5)",
+            arguments: Box::new(trim),
         },
     ]
 }
@@ -101,7 +118,7 @@ fn plans(messages: u32) -> Vec<(&'static str, String)> {
          INSERT INTO queen.queues (id, slot, tenant, name) VALUES ({q}, 0, {q}, 'q');
          CREATE TEMP TABLE p AS
             SELECT ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid AS id, n FROM generate_series(0, {PARTITIONS} - 1) n;
-         INSERT INTO queen.partitions SELECT id, 0, {q}, n::text, 0, 0 FROM p;
+         INSERT INTO queen.partitions SELECT id, 0, {q}, n::text, 0, {count} FROM p;
          INSERT INTO queen.segments SELECT id, start, start / {count}, start, {count}, id, NULL, decode(repeat('ab', 2000), 'hex')
             FROM p, generate_series(0, {messages} - {count}, {count}) start;
          INSERT INTO queen.cursors SELECT 0, id, 'workers', 0, 0, NULL, NULL, NULL, 0 FROM p;

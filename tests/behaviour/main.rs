@@ -29,10 +29,12 @@ macro_rules! behaviour {
 }
 
 mod ack;
+mod auth;
 mod bad_input;
 mod chaos;
 mod configure;
 mod dead_letters;
+mod encryption;
 mod faults;
 mod groups;
 mod http;
@@ -42,9 +44,11 @@ mod messages;
 mod names;
 mod pop;
 mod push;
+mod retention;
 mod retries;
 mod scenarios;
 mod subscriptions;
+mod tenants;
 mod transaction;
 mod visibility;
 mod window;

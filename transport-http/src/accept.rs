@@ -6,12 +6,13 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::HttpSettings;
+use crate::gather::gathering;
 use crate::io::Watched;
 use crate::receipt::Connection;
 use crate::tcp::{SEES_CLOSED_PEERS, SharedStream};
@@ -114,8 +116,12 @@ pub(crate) async fn serve_connection<I, C, R, F, B>(
     B::Data: Send,
 {
     let state = Arc::new(Connection::default());
-    let answering = Arc::clone(&state);
-    let service = service_fn(move |request| {
+    let (io, outlet) = gathering(io);
+    let (answering, switch) = (Arc::clone(&state), outlet.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        if request.version() == Version::HTTP_2 {
+            switch.gather();
+        }
         let open = answering.begin();
         let response = respond(request, Arc::clone(&answering));
         async move {
@@ -125,7 +131,7 @@ pub(crate) async fn serve_connection<I, C, R, F, B>(
         }
     });
     let builder = builder(peer.seen);
-    let connection = builder.serve_connection(Watched::new(TokioIo::new(io), Arc::clone(&state)), service);
+    let connection = builder.serve_connection(Watched::new(io, Arc::clone(&state)), service);
     let mut connection = pin!(connection);
 
     let idle_timeout = settings.idle_timeout.unwrap_or(Duration::MAX);
@@ -138,7 +144,16 @@ pub(crate) async fn serve_connection<I, C, R, F, B>(
     let ended = loop {
         tokio::select! {
             biased;
-            ended = connection.as_mut() => break Some(ended),
+            ended = poll_fn(|cx| {
+                let ended = connection.as_mut().poll(cx);
+                if ended.is_pending() && outlet.gathers() && let Poll::Ready(written) = outlet.poll_out(cx) {
+                    match written {
+                        Ok(()) => state.flushed(),
+                        Err(error) => return Poll::Ready(Err(error.into())),
+                    }
+                }
+                ended
+            }) => break Some(ended),
             () = async { shutdown.cancelled().await; sleep(LAST_REQUESTS).await }, if leave_by.is_none() => {
                 connection.as_mut().graceful_shutdown();
                 // What waits is answered as if its client had left: so is what waits at another broker.
@@ -172,7 +187,7 @@ pub(crate) async fn serve_connection<I, C, R, F, B>(
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
-        None => poll_fn(|_| std::task::Poll::<()>::Pending).await,
+        None => poll_fn(|_| Poll::<()>::Pending).await,
     }
 }
 

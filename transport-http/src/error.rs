@@ -1,7 +1,7 @@
 //! What went wrong, as status and body. The only place where a rejection gets a status code.
 
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use tidegate_core::error::Rejection;
@@ -63,6 +63,16 @@ impl Failure {
         Failure::bad_body(format!("{field} {error}"))
     }
 
+    /// 401: who asks is not known, and why.
+    pub(crate) fn unauthorized(error: &str) -> Self {
+        Failure::new(StatusCode::UNAUTHORIZED, error)
+    }
+
+    /// 403: who asks is known, and may not.
+    pub(crate) fn forbidden() -> Self {
+        Failure::new(StatusCode::FORBIDDEN, "Insufficient permissions")
+    }
+
     /// 404 with the route's own error text.
     pub(crate) fn not_found(error: &str) -> Self {
         Failure::new(StatusCode::NOT_FOUND, error)
@@ -121,6 +131,9 @@ impl Failure {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
         }
@@ -141,9 +154,12 @@ impl Failure {
 impl From<Rejection> for Failure {
     fn from(rejection: Rejection) -> Self {
         let status = match rejection {
-            Rejection::StoreUnavailable | Rejection::OutcomeUnknown | Rejection::NotOwner | Rejection::Draining => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Rejection::StoreUnavailable
+            | Rejection::OutcomeUnknown
+            | Rejection::NotOwner
+            | Rejection::Draining
+            | Rejection::NoKey
+            | Rejection::ForeignKey => StatusCode::SERVICE_UNAVAILABLE,
         };
         let failure = Failure::coded(status, &rejection.to_string(), rejection.code());
         Failure { retry_after: Some("1"), not_owner: rejection == Rejection::NotOwner, ..failure }

@@ -7,29 +7,30 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use tidegate_core::error::Rejection;
 use tidegate_core::limits::HOLD;
-use tidegate_core::name::TenantId;
 use tidegate_core::time::Span;
 use tidegate_driver::{Peer, Place};
 use tokio::time::{Instant, sleep};
 
-use crate::Shared;
 use crate::body::Source;
+use crate::caller::TENANT;
 use crate::error::Failure;
 use crate::peers::Lost;
 use crate::query::Query;
 use crate::receipt::{Body, Connection};
 use crate::route::{self, Outcome};
-use crate::router::{Kind, Parameters, Route};
+use crate::router::Kind;
 use crate::wire::pop;
+use crate::{Asked, Shared};
 
-/// Marks a request that a broker sent on, with its incarnation: such a request is never sent on again.
+/// Marks a request that a broker sent on: such a request is never sent on again. It grants nothing:
+/// a stranger who sends it is answered 421 by a broker that would have sent the request on, and no differently by the owner.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tidegate-forwarded");
-/// Milliseconds that a pop has waited before it was sent on.
+/// Milliseconds that a pop has waited before it was sent on. A stranger who sends it waits less.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("tidegate-waited");
 /// Marks the answer of a broker that does not own the slot: certainly nothing was executed.
 pub(crate) const NOT_OWNER: HeaderName = HeaderName::from_static("tidegate-not-owner");
@@ -49,35 +50,38 @@ enum Held {
 /// Answers a request, wherever.
 pub(crate) async fn answer(
     shared: &Shared,
-    head: &Parts,
-    route: &Route,
-    parameters: &Parameters<'_>,
+    asked: &Asked<'_>,
     body: &mut Source,
     connection: &Arc<Connection>,
 ) -> Outcome {
-    let kind = route.endpoint.kind();
+    let head = asked.head;
+    let kind = asked.route.endpoint.kind();
     if kind == Kind::Local || !shared.slots.is_fleet() {
         let before = Before { waited: Duration::ZERO, forwarded: false };
-        return route::dispatch(shared, head, route, parameters, body, connection, before).await;
+        return route::dispatch(shared, asked, body, connection, before).await;
     }
     if head.headers.contains_key(FORWARDED) {
-        return answer_forwarded(shared, head, route, parameters, body, connection).await;
+        return answer_forwarded(shared, asked, body, connection).await;
     }
     let arrived = Instant::now();
     let mut deadline = None;
     let mut pause = FIRST_RETRY;
+    let mut was_sent = false;
     loop {
-        let held = match shared.slots.place(TenantId::DEFAULT) {
+        let held = match shared.slots.place(asked.caller.tenant) {
             Place::Here(_) => {
                 let before = Before { waited: arrived.elapsed(), forwarded: false };
-                match route::dispatch(shared, head, route, parameters, body, connection, before).await {
+                match route::dispatch(shared, asked, body, connection, before).await {
                     Err(failure) if failure.is_not_owner() => Held::Again,
                     outcome => return outcome,
                 }
             }
             // Boxed, so that requests that are answered here need not have room for it.
             Place::There(peer) => {
-                match Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection)).await {
+                let sent = Box::pin(send(shared, &peer, head, kind, body, arrived.elapsed(), connection));
+                let forwards = shared.peers.forwards();
+                if std::mem::replace(&mut was_sent, true) { &forwards.sent_again } else { &forwards.forwarded }.up();
+                match sent.await {
                     Ok(response) => return Ok(response),
                     Err(held) => held,
                 }
@@ -87,7 +91,10 @@ pub(crate) async fn answer(
         if let Held::Final(failure) = held {
             return Err(failure);
         }
-        let deadline = *deadline.get_or_insert_with(|| arrived + patience(shared, head, kind));
+        let deadline = *deadline.get_or_insert_with(|| {
+            shared.peers.forwards().held.up();
+            arrived + patience(shared, head, kind)
+        });
         if !wait(shared, connection, kind, deadline, &mut pause).await {
             return match kind {
                 // It waits no longer, and there was nothing.
@@ -140,15 +147,13 @@ async fn wait(shared: &Shared, connection: &Connection, kind: Kind, deadline: In
 /// Answers a request that another broker sent on: by this one, or not at all.
 async fn answer_forwarded(
     shared: &Shared,
-    head: &Parts,
-    route: &Route,
-    parameters: &Parameters<'_>,
+    asked: &Asked<'_>,
     body: &mut Source,
     connection: &Arc<Connection>,
 ) -> Outcome {
-    if let Place::Here(_) = shared.slots.place(TenantId::DEFAULT) {
-        let before = Before { waited: head_waited(&head.headers), forwarded: true };
-        match route::dispatch(shared, head, route, parameters, body, connection, before).await {
+    if let Place::Here(_) = shared.slots.place(asked.caller.tenant) {
+        let before = Before { waited: head_waited(&asked.head.headers), forwarded: true };
+        match route::dispatch(shared, asked, body, connection, before).await {
             Err(failure) if failure.is_not_owner() => {}
             outcome => return outcome,
         }
@@ -174,7 +179,6 @@ async fn send(
     connection: &Arc<Connection>,
 ) -> Result<Response<Body>, Held> {
     let bytes = body.read(&head.headers, &shared.settings).await.map_err(Held::Final)?;
-    let request = request(shared, peer, head, waited).ok_or_else(|| Held::Final(Failure::internal()))?;
     let pops = kind == Kind::Pop;
     let departed = async {
         match pops {
@@ -182,7 +186,7 @@ async fn send(
             false => std::future::pending().await,
         }
     };
-    let answered = match shared.peers.ask(&peer.address, request, bytes, pops).await {
+    let answered = match shared.peers.ask(&peer.address, request(head, waited), bytes, pops).await {
         Ok(asked) => asked.answer(departed).await,
         Err(lost) => Err(lost),
     };
@@ -196,7 +200,11 @@ async fn send(
                 Kind::Pop => !pop::commits(Query::new(head.uri.query())),
                 Kind::Local | Kind::Write => false,
             };
-            return Err(if harmless { Held::Again } else { Held::Final(Rejection::OutcomeUnknown.into()) });
+            if harmless {
+                return Err(Held::Again);
+            }
+            shared.peers.forwards().unknown.up();
+            return Err(Held::Final(Rejection::OutcomeUnknown.into()));
         }
     };
     if response.status() == StatusCode::MISDIRECTED_REQUEST && response.headers().contains_key(NOT_OWNER) {
@@ -210,25 +218,27 @@ async fn send(
 }
 
 /// The request as the owner gets it: path, query and body as they came.
-fn request(shared: &Shared, peer: &Peer, head: &Parts, waited: Duration) -> Option<Request<()>> {
-    let mut uri = peer.address.parse::<Uri>().ok()?.into_parts();
-    uri.path_and_query = head.uri.path_and_query().cloned();
+fn request(head: &Parts, waited: Duration) -> Request<()> {
     let mut request = Request::new(());
     // A HEAD is answered by its GET, whose body is left out here.
     *request.method_mut() = if head.method == Method::HEAD { Method::GET } else { head.method.clone() };
-    *request.uri_mut() = Uri::from_parts(uri).ok()?;
+    *request.uri_mut() = head.uri.clone();
     *request.version_mut() = Version::HTTP_2;
     let headers = request.headers_mut();
-    if let Some(kind) = head.headers.get(CONTENT_TYPE) {
-        headers.insert(CONTENT_TYPE, kind.clone());
+    // Who asks is for the owner to check again: it takes nobody's word for it, and so not a stranger's either.
+    let settings = &shared.settings;
+    let kept = [(CONTENT_TYPE, true), (AUTHORIZATION, settings.authenticator.is_some()), (TENANT, settings.tenants)];
+    for (name, _) in kept.into_iter().filter(|(_, kept)| *kept) {
+        if let Some(value) = head.headers.get(&name) {
+            headers.insert(name, value.clone());
+        }
     }
-    headers.remove(HOST);
-    headers.insert(FORWARDED, HeaderValue::from_str(&shared.slots.incarnation()).ok()?);
+    headers.insert(FORWARDED, HeaderValue::from_static("true"));
     let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
     if millis > 0 {
         headers.insert(WAITED, HeaderValue::from(millis));
     }
-    Some(request)
+    request
 }
 
 /// A wait of which some is over.

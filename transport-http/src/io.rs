@@ -6,20 +6,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::gather::Gathering;
 use crate::receipt::Connection;
 
 /// A socket that keeps its `Connection` informed.
 pub(crate) struct Watched<I> {
-    inner: I,
+    inner: TokioIo<Gathering<I>>,
     connection: Arc<Connection>,
     /// What is written in place of hyper's own answer, as far as it is not written yet.
     instead: Vec<u8>,
 }
 
-impl<I: Write + Unpin> Watched<I> {
-    pub(crate) fn new(inner: I, connection: Arc<Connection>) -> Self {
-        Watched { inner, connection, instead: Vec::new() }
+impl<I: AsyncWrite + Unpin> Watched<I> {
+    pub(crate) fn new(inner: Gathering<I>, connection: Arc<Connection>) -> Self {
+        Watched { inner: TokioIo::new(inner), connection, instead: Vec::new() }
     }
 
     /// Writes `instead` to its end.
@@ -35,13 +38,13 @@ impl<I: Write + Unpin> Watched<I> {
     }
 }
 
-impl<I: Read + Unpin> Read for Watched<I> {
+impl<I: AsyncRead + Unpin> Read for Watched<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
-impl<I: Write + Unpin> Write for Watched<I> {
+impl<I: AsyncWrite + Unpin> Write for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_instead(cx))?;
         self.connection.touch();
@@ -75,7 +78,9 @@ impl<I: Write + Unpin> Write for Watched<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_instead(cx))?;
         ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
-        self.connection.flushed();
+        if !self.inner.inner().gathers() {
+            self.connection.flushed();
+        }
         Poll::Ready(Ok(()))
     }
 

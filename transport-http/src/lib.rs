@@ -1,6 +1,6 @@
 //! HTTP in, commands out: Queen's API over HTTP/1.1 and HTTP/2.
 //!
-//! The way of a request: `accept` has the connection, `router` finds the route, `body` and `query` parse what came with
+//! The way of a request: `accept` has the connection, `router` finds the route, `auth` lets it pass, `body` and `query` parse what came with
 //! it into a `Command` (off the core's thread), the driver's handle carries it to the broker, and `wire` writes the reply
 //! as JSON. `route` has one file per resource that does this for its routes; `error` alone knows status codes of
 //! rejections; `receipt` tells the broker whether a leased answer was written. With
@@ -9,9 +9,13 @@
 //! Absent on purpose: any rule about queues, any clock but tokio's for timeouts, any random source, anything of stores.
 
 pub mod accept;
+mod auth;
 mod body;
+mod caller;
 mod error;
 mod forward;
+mod forwards;
+mod gather;
 mod io;
 mod metrics;
 mod parked;
@@ -33,13 +37,16 @@ use std::task::Poll;
 
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
+use tidegate_core::name::TenantId;
 use tidegate_driver::Slots;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use auth::{Algorithms, Authenticator, TokenKeys, TokenRules, WrongKey};
 pub use peers::Peers;
 pub use receipt::{Body, Connection};
 pub use router::{Level, ROUTES, Route};
@@ -51,6 +58,14 @@ use crate::error::Failure;
 #[derive(Clone)]
 pub struct Service {
     shared: Arc<Shared>,
+}
+
+/// What is asked, and by whom.
+pub(crate) struct Asked<'r> {
+    pub(crate) head: &'r Parts,
+    pub(crate) route: &'static Route,
+    pub(crate) parameters: &'r router::Parameters<'r>,
+    pub(crate) caller: caller::Caller,
 }
 
 /// What every handler needs.
@@ -118,6 +133,21 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>, connection: Arc
 
 async fn handle(shared: &Shared, request: Request<Incoming>, connection: &Arc<Connection>) -> route::Outcome {
     let (head, body) = request.into_parts();
-    let (route, parameters) = router::find(&head.method, head.uri.path())?;
-    forward::answer(shared, &head, route, &parameters, &mut body::Source::new(body), connection).await
+    let path = head.uri.path();
+    let found = router::find(&head.method, path);
+    let subject = match &shared.settings.authenticator {
+        Some(authenticator) => {
+            // Whoever may not ask does not learn either what there is to ask.
+            let level = found.as_ref().map_or(Level::ReadWrite, |(route, _)| route.level);
+            authenticator.admit(level, path, &head.headers)?
+        }
+        None => None,
+    };
+    let (route, parameters) = found?;
+    let tenant = match shared.settings.tenants {
+        true if route.is_tenants() => caller::tenant(&head.headers)?,
+        true | false => TenantId::DEFAULT,
+    };
+    let asked = Asked { head: &head, route, parameters: &parameters, caller: caller::Caller { tenant, subject } };
+    forward::answer(shared, &asked, &mut body::Source::new(body), connection).await
 }

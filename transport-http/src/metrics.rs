@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_core::broker::Counters;
 use tidegate_core::name::QueueName;
+use tidegate_core::record::{RetentionRule, Tally};
 
 use crate::Shared;
+use crate::forwards::Forwards;
 
 /// The Prometheus text format.
 pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -18,6 +21,7 @@ pub(crate) struct Reading {
     resident_bytes: u64,
     counters: Counters,
     parked: BTreeMap<QueueName, u64>,
+    forwards: Arc<Forwards>,
 }
 
 impl Reading {
@@ -27,6 +31,7 @@ impl Reading {
             resident_bytes: resident_bytes(),
             counters: shared.slots.counters().await,
             parked: shared.parked.by_queue(),
+            forwards: Arc::clone(shared.peers.forwards()),
         }
     }
 }
@@ -63,10 +68,38 @@ static BY_QUEUE: &[QueueFamily] = &[QueueFamily {
     values: |reading| &reading.parked,
 }];
 
+/// A family of counters with a series for each queue and retention rule that deleted something.
+struct RetentionFamily {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&Tally) -> u64,
+}
+
+/// Every family by queue and retention rule.
+static BY_RULE: &[RetentionFamily] = &[
+    RetentionFamily {
+        name: "tidegate_retention_deleted_messages_total",
+        help: "Messages that retention deleted, by the option that says so.",
+        value: |tally| tally.messages,
+    },
+    RetentionFamily {
+        name: "tidegate_retention_unconsumed_messages_total",
+        help: "Those of them that no consumer group had consumed.",
+        value: |tally| tally.unconsumed,
+    },
+];
+
 /// One of the broker's counters as a series.
 macro_rules! counted {
     ($field:ident) => {
         |reading: &Reading| reading.counters.$field as f64
+    };
+}
+
+/// One of the counters of forwards as a series.
+macro_rules! forwards {
+    ($field:ident) => {
+        |reading: &Reading| reading.forwards.$field.get() as f64
     };
 }
 
@@ -116,6 +149,10 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_transactions_rolled_back_total" "Transactions rolled back." "" counted!(transactions_rolled_back);
     Counter "tidegate_dropped_messages_total" "Messages dropped because retries were exhausted and dead-lettering is off."
         "" counted!(dropped);
+    Counter "tidegate_payloads_sealed_total" "Payloads encrypted on their way to the store." "" counted!(sealed);
+    Counter "tidegate_payloads_opened_total" "Encrypted payloads opened for a client." "" counted!(opened);
+    Counter "tidegate_payloads_unopened_total"
+        "Payloads that look encrypted and that no key opened; they were given as stored." "" counted!(unopened);
     Counter "tidegate_logs_loaded_total" "Logs of which all that was asked for was loaded."
         "" counted!(logs_loaded);
     Counter "tidegate_logs_evicted_total" "Logs put out of memory to keep to the budget."
@@ -134,6 +171,18 @@ static FAMILIES: &[Family] = families! {
     Counter "tidegate_slots_lost_total" "Times the slot was lost to another owner." "" counted!(slots_lost);
     Counter "tidegate_suffixes_lost_total" "Times an acknowledged commit was missing in the store."
         "" counted!(suffixes_lost);
+    Counter "tidegate_partitions_cleaned_total" "Partitions removed because nobody used them any more."
+        "" counted!(partitions_cleaned);
+    Counter "tidegate_forwards_total" "Requests sent to the broker that owns their slot; each counts once."
+        "" forwards!(forwarded);
+    Counter "tidegate_forwards_held_total" "Requests that waited for an owner of their slot."
+        "" forwards!(held);
+    Counter "tidegate_forwards_repeated_total" "Times a request was sent to an owner that had been sent before."
+        "" forwards!(sent_again);
+    Counter "tidegate_forwards_unknown_total" "Requests answered outcome_unknown because their owner was lost."
+        "" forwards!(unknown);
+    Counter "tidegate_forwards_given_back_total" "Leases that owners took back because the client could not be answered."
+        "" forwards!(given_back);
     Gauge "tidegate_parked_calls" "Calls parked in the broker now, over all queues." "" counted!(parked);
     Gauge "tidegate_partitions" "Partitions in memory now." "" counted!(partitions);
     Gauge "tidegate_queues" "Queues in memory now." "" counted!(queues);
@@ -157,6 +206,20 @@ pub(crate) fn text(reading: &Reading) -> String {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
         for (queue, value) in values(reading) {
             let _ = writeln!(out, "{name}{{queue=\"{}\"}} {value}", escaped(queue.as_str()));
+        }
+    }
+    // Queues of several tenants may share a name; series have no tenant label (16.4).
+    let mut deleted: BTreeMap<(&QueueName, RetentionRule), Tally> = BTreeMap::new();
+    for ((_, queue), tallies) in &reading.counters.retention {
+        for (rule, tally) in RetentionRule::ALL.into_iter().zip(tallies).filter(|(_, tally)| tally.messages > 0) {
+            deleted.entry((queue, rule)).or_default().add(tally);
+        }
+    }
+    for RetentionFamily { name, help, value } in BY_RULE {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+        for ((queue, rule), tally) in &deleted {
+            let (queue, rule) = (escaped(queue.as_str()), rule.option());
+            let _ = writeln!(out, "{name}{{queue=\"{queue}\",rule=\"{rule}\"}} {}", value(tally));
         }
     }
     out
@@ -249,12 +312,15 @@ mod tests {
     fn the_text_has_help_type_and_value() {
         let counters = Counters { push_requests: 3, ack_refused: 2, ..Counters::default() };
         let parked = BTreeMap::from([(QueueName::new("a\"\n\\").expect("a name"), 2)]);
-        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked });
+        let forwards = Arc::<Forwards>::default();
+        forwards.held.up();
+        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked, forwards });
         for line in [
             "# HELP queen_process_push_requests_total Push requests.",
             "# TYPE queen_process_push_requests_total counter",
             "queen_process_push_requests_total 3",
             "queen_uptime_seconds 1.5",
+            "tidegate_forwards_held_total 1",
             "queen_cluster_ack_total{scope=\"cluster\",result=\"failed\"} 2",
             r#"queen_parked_long_polls{queue="a\"\n\\"} 2"#,
         ] {

@@ -4,9 +4,12 @@
 //! stays away the connection is given up with everything on it: a frozen process keeps its sockets open.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +22,9 @@ use tidegate_core::fleet::Probed;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::forwards::Forwards;
+use crate::gather::gathering;
 
 /// Where a broker tells who it is.
 pub(crate) const WHO: &str = "/internal/broker";
@@ -54,6 +60,7 @@ pub(crate) enum Lost {
 #[derive(Default)]
 pub struct Peers {
     known: Mutex<BTreeMap<CompactString, Arc<Known>>>,
+    forwards: Arc<Forwards>,
 }
 
 /// A broker that something was sent to.
@@ -67,12 +74,23 @@ struct Known {
 /// One connection.
 struct Link {
     sender: SendRequest<Bytes>,
+    /// What each request's URI begins with.
+    base: Uri,
     streams: AtomicUsize,
     /// It has been without a sign of life for too long.
     overdue: Arc<AtomicBool>,
     /// It is over.
     over: Arc<AtomicBool>,
     tasks: [JoinHandle<()>; 2],
+}
+
+impl Link {
+    /// A path with its query at this broker.
+    fn uri(&self, of: &Uri) -> Option<Uri> {
+        let mut parts = self.base.clone().into_parts();
+        parts.path_and_query = of.path_and_query().cloned();
+        Uri::from_parts(parts).ok()
+    }
 }
 
 impl Drop for Link {
@@ -95,6 +113,7 @@ pub(crate) struct Asked {
     response: ResponseFuture,
     request: SendStream<Bytes>,
     stream: Stream,
+    forwards: Arc<Forwards>,
 }
 
 /// An answer whose sender waits to hear that it was written. Dropped, it was not.
@@ -102,18 +121,25 @@ pub(crate) struct Unwritten {
     request: SendStream<Bytes>,
     /// None once it was written.
     answer: Option<(RecvStream, Stream)>,
+    forwards: Arc<Forwards>,
 }
 
 impl Peers {
-    /// Sends a request, whole or with its end left `open`.
+    /// What became of what was sent.
+    pub(crate) fn forwards(&self) -> &Arc<Forwards> {
+        &self.forwards
+    }
+
+    /// Sends a request, whole or with its end left `open`. Of its URI only path and query count.
     pub(crate) async fn ask(
         &self,
         address: &CompactString,
-        request: Request<()>,
+        mut request: Request<()>,
         body: Bytes,
         open: bool,
     ) -> Result<Asked, Lost> {
         let link = self.link(address).await?;
+        *request.uri_mut() = link.uri(request.uri()).ok_or(Lost::NotSent)?;
         link.streams.fetch_add(1, Ordering::Relaxed);
         let stream = Stream(Arc::clone(&link));
         let mut sender = link.sender.clone().ready().await.map_err(|_| Lost::NotSent)?;
@@ -123,7 +149,7 @@ impl Peers {
             // The stream may have ended already; then the answer says why.
             let _ = sending.send_data(body, !open);
         }
-        Ok(Asked { response, request: sending, stream })
+        Ok(Asked { response, request: sending, stream, forwards: Arc::clone(&self.forwards) })
     }
 
     /// A connection with room.
@@ -175,8 +201,7 @@ async fn look(address: &str) -> Probed {
         Err(_) => return Probed::Unclear,
     };
     let answer = async {
-        let uri = format!("{address}{WHO}").parse::<Uri>().ok()?;
-        let request = Request::get(uri).body(()).ok()?;
+        let request = Request::get(link.uri(&Uri::from_static(WHO))?).body(()).ok()?;
         let mut sender = link.sender.clone().ready().await.ok()?;
         let (response, _) = sender.send_request(request, true).ok()?;
         let (head, mut body) = response.await.ok()?.into_parts();
@@ -194,8 +219,11 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     } else {
         format!("{authority}:80")
     };
+    let base = address.parse::<Uri>().map_err(std::io::Error::other)?;
     let stream = timeout(CONNECT, TcpStream::connect(authority)).await??;
     stream.set_nodelay(true)?;
+    let (stream, outlet) = gathering(stream);
+    outlet.gather();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW).enable_push(false);
     let (sender, mut connection) = builder.handshake(stream).await.map_err(std::io::Error::other)?;
@@ -204,7 +232,16 @@ async fn connect(address: &str) -> std::io::Result<Link> {
     let overdue = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&over);
     let running = tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let driven = poll_fn(|cx| {
+            let ended = Pin::new(&mut connection).poll(cx);
+            if ended.is_pending()
+                && let Poll::Ready(Err(error)) = outlet.poll_out(cx)
+            {
+                return Poll::Ready(Err(error.into()));
+            }
+            ended.map_err(Into::<Box<dyn std::error::Error + Send + Sync>>::into)
+        });
+        if let Err(error) = driven.await {
             tracing::debug!(%error, "a connection to another broker ended");
         }
         ended.store(true, Ordering::Relaxed);
@@ -218,7 +255,7 @@ async fn connect(address: &str) -> std::io::Result<Link> {
         // Everything on it is told that it is over.
         abort.abort();
     });
-    Ok(Link { sender, streams: AtomicUsize::new(0), overdue, over, tasks: [running, watching] })
+    Ok(Link { sender, base, streams: AtomicUsize::new(0), overdue, over, tasks: [running, watching] })
 }
 
 /// Ends when the other end gives no sign of life.
@@ -258,7 +295,11 @@ impl Asked {
         let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let body = read(&mut answer, length).await.map_err(|_| Lost::Unknown)?;
         let waits = !answer.is_end_stream();
-        let unwritten = waits.then_some(Unwritten { request: self.request, answer: Some((answer, self.stream)) });
+        let unwritten = waits.then(|| Unwritten {
+            request: self.request,
+            answer: Some((answer, self.stream)),
+            forwards: self.forwards,
+        });
         Ok((Response::from_parts(head, body), unwritten))
     }
 }
@@ -309,6 +350,7 @@ impl Drop for Unwritten {
     fn drop(&mut self) {
         if self.answer.is_some() {
             self.request.send_reset(Reason::CANCEL);
+            self.forwards.given_back.up();
         }
     }
 }

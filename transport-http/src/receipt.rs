@@ -5,13 +5,14 @@
 //! drops it earlier (a closed connection, a reset stream, an answer that was never polled) gives the lease back.
 //!
 //! Where another broker forwarded the pop, "written" means written to *its* client: it leaves the request's body open until
-//! then. Ended, the answer was written; reset, it was not.
+//! then. Ended, the answer was written; reset, it was not. A connection that breaks says neither: the broker may have died
+//! a moment after its client got the answer, so the lease stands until it runs out.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -161,14 +162,8 @@ impl hyper::body::Body for Body {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))));
         }
         if let Some((_, Witness::Forwarder(request))) = &mut self.receipt {
-            let written = loop {
-                match ready!(Pin::new(&mut *request).poll_frame(cx)) {
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) => break false,
-                    None => break true,
-                }
-            };
-            if let Some((proof, _)) = self.receipt.take().filter(|_| written) {
+            let stands = ready!(stands(request, cx));
+            if let Some((proof, _)) = self.receipt.take().filter(|_| stands) {
                 proof.sent();
             }
         }
@@ -182,4 +177,36 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes.len() as u64)
     }
+}
+
+/// Hyper drops the answer of a stream that was reset, and of one whose connection broke.
+impl Drop for Body {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            return;
+        }
+        if let Some((proof, Witness::Forwarder(mut request))) = self.receipt.take() {
+            let reset = stands(&mut request, &mut Context::from_waker(Waker::noop())) == Poll::Ready(false);
+            if !reset {
+                proof.sent();
+            }
+        }
+    }
+}
+
+/// What the broker that forwarded a pop has said of an answer: false once it could not write it.
+fn stands(request: &mut Incoming, cx: &mut Context<'_>) -> Poll<bool> {
+    use hyper::body::Body;
+    loop {
+        match ready!(Pin::new(&mut *request).poll_frame(cx)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Poll::Ready(!was_reset(&error)),
+            None => return Poll::Ready(true),
+        }
+    }
+}
+
+fn was_reset(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_reset() && cause.is_remote())
 }

@@ -35,6 +35,13 @@ pub struct Route {
     pub(crate) endpoint: Endpoint,
 }
 
+impl Route {
+    /// Whether it is about one tenant's queues; else it is about this broker, whoever asks.
+    pub fn is_tenants(&self) -> bool {
+        self.endpoint.kind() != Kind::Local
+    }
+}
+
 /// What answers a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Endpoint {
@@ -51,6 +58,7 @@ pub(crate) enum Endpoint {
     ListNamespaces,
     ListTasks,
     DescribeQueue,
+    PreviewRetention,
     DeleteQueue,
     ListGroups,
     ListLagging,
@@ -103,7 +111,8 @@ impl Endpoint {
             | Endpoint::DeleteGroupOnQueue
             | Endpoint::DropDeadLetters
             | Endpoint::Replay => Kind::Write,
-            Endpoint::ListQueues
+            Endpoint::PreviewRetention
+            | Endpoint::ListQueues
             | Endpoint::ListNamespaces
             | Endpoint::ListTasks
             | Endpoint::DescribeQueue
@@ -151,6 +160,7 @@ pub static ROUTES: &[Route] = routes! {
     GET    "/api/v1/resources/namespaces"                                                   ReadOnly  ListNamespaces;
     GET    "/api/v1/resources/tasks"                                                        ReadOnly  ListTasks;
     GET    "/api/v1/resources/queues/:queue"                                                ReadOnly  DescribeQueue;
+    GET    "/api/v1/resources/queues/:queue/retention"                                      ReadOnly  PreviewRetention;
     DELETE "/api/v1/resources/queues/:queue"                                                Admin     DeleteQueue;
     GET    "/api/v1/consumer-groups"                                                        ReadOnly  ListGroups;
     GET    "/api/v1/consumer-groups/lagging"                                                ReadOnly  ListLagging;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use tidegate_core::time::Span;
 use uuid::{Builder, Uuid};
 
+use crate::auth::Authenticator;
+
 /// Settings of the transport; none changes while it runs.
 #[derive(Clone)]
 pub struct HttpSettings {
@@ -24,6 +26,10 @@ pub struct HttpSettings {
     pub body_timeout: Duration,
     /// How long connections may take to finish at shutdown before they are dropped.
     pub drain_timeout: Duration,
+    /// Who checks tokens; without one everybody may do everything.
+    pub authenticator: Option<Arc<Authenticator>>,
+    /// `QUEEN_TENANCY_HEADER`: requests name their tenant.
+    pub tenants: bool,
     /// Makes the ids that name a transaction's answer. The transport has no random source of its own.
     pub mint: Arc<dyn Fn() -> Uuid + Send + Sync>,
 }
@@ -37,6 +43,8 @@ impl Default for HttpSettings {
             idle_timeout: Some(Duration::from_secs(75)),
             body_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(4),
+            authenticator: None,
+            tenants: false,
             mint: counting_mint(),
         }
     }
@@ -51,6 +59,8 @@ impl fmt::Debug for HttpSettings {
             .field("idle_timeout", &self.idle_timeout)
             .field("body_timeout", &self.body_timeout)
             .field("drain_timeout", &self.drain_timeout)
+            .field("authenticator", &self.authenticator)
+            .field("tenants", &self.tenants)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Brokers in one process that forward to each other over real loopback connections, in real time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_core::broker::Broker;
@@ -10,7 +11,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_driver::testkit::Hub;
 use tidegate_driver::{Clock, Joined, Place, Slots, join, spawn_slots};
 use tidegate_store_memory::MemoryStore;
-use tidegate_transport_http::{HttpSettings, Service, serve};
+use tidegate_transport_http::{Authenticator, HttpSettings, Service, TokenKeys, TokenRules, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -51,10 +52,14 @@ async fn enter(hub: &Hub, name: &'static str, port: u16) -> (Slots, Joined) {
 }
 
 async fn start(hub: &Hub, name: &'static str) -> Process {
+    start_with(hub, name, HttpSettings::default()).await
+}
+
+async fn start_with(hub: &Hub, name: &'static str, settings: HttpSettings) -> Process {
     let (listener, port) = listener().await;
     let (slots, joined) = enter(hub, name, port).await;
     let stop = CancellationToken::new();
-    tokio::spawn(serve(listener, Service::new(slots.clone(), HttpSettings::default()), stop.clone()));
+    tokio::spawn(serve(listener, Service::new(slots.clone(), settings), stop.clone()));
     Process { slots, joined, port, stop }
 }
 
@@ -125,6 +130,13 @@ async fn push(port: u16, queue: &str, payload: &str) {
     assert_eq!(answer.status(), 201, "{}", answer.text());
 }
 
+/// A counter of a broker.
+async fn counted(port: u16, name: &str) -> u64 {
+    let metrics = ask(port, &get("/metrics/prometheus")).await;
+    let value = metrics.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {}", metrics.text()))
+}
+
 fn pop(queue: &str, query: &str) -> String {
     get(&format!("/api/v1/pop/queue/{queue}?{query}"))
 }
@@ -176,6 +188,7 @@ async fn what_is_forwarded_arrives_as_it_was_sent() {
 
 #[tokio::test]
 async fn what_was_forwarded_is_never_forwarded_again() {
+    // A stranger who marks his requests so is refused where others would be served, and that is all.
     let hub = hub();
     let (owner, entry) = pair(&hub).await;
     let forwarded = |request: String| request.replacen("host: x", "host: x\r\ntidegate-forwarded: somebody", 1);
@@ -223,6 +236,8 @@ async fn a_client_that_leaves_takes_nothing_with_it() {
     drop(unread);
     let answer = ask(owner.port, &pop("large", "wait=true&timeout=5000")).await;
     assert_eq!(answer.status(), 200, "it was given back");
+    assert_eq!(counted(entry.port, "tidegate_forwards_given_back_total").await, 1);
+    assert_eq!(counted(owner.port, "tidegate_leases_given_back_total").await, 1);
 }
 
 #[tokio::test]
@@ -238,6 +253,37 @@ async fn a_lease_that_was_written_stays() {
     for round in 0..50 {
         assert_eq!(ask(owner.port, &pop(&format!("q{round}"), "")).await.status(), 204, "{round}");
     }
+}
+
+/// A pop as another broker sends it on, whose answer has arrived there and was not yet written to anybody.
+async fn forwarded_pop(port: u16, queue: &str) -> (h2::SendStream<bytes::Bytes>, tokio::task::JoinHandle<()>) {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
+    let (mut ask, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    let connection = tokio::spawn(async move { drop(connection.await) });
+    let uri = format!("http://x/api/v1/pop/queue/{queue}");
+    let request = hyper::Request::get(uri).header("tidegate-forwarded", "true").body(()).expect("a request");
+    let (response, request) = ask.send_request(request, false).expect("it is sent");
+    let response = response.await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    assert!(response.into_body().data().await.is_some_and(|data| data.is_ok()));
+    (request, connection)
+}
+
+/// The lease of an answer that may have reached its client is nobody else's, also when the broker that wrote it died.
+#[tokio::test]
+async fn a_lease_outlives_the_broker_that_its_answer_went_through() {
+    let owner = start(&hub(), "owner").await;
+    until("it takes the slot", || matches!(owner.slots.place(TenantId::DEFAULT), Place::Here(_))).await;
+    push(owner.port, "dies", "1").await;
+    let (_request, connection) = forwarded_pop(owner.port, "dies").await;
+    connection.abort();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(ask(owner.port, &pop("dies", "")).await.status(), 204);
+
+    push(owner.port, "could-not-write", "1").await;
+    let (mut request, _connection) = forwarded_pop(owner.port, "could-not-write").await;
+    request.send_reset(h2::Reason::CANCEL);
+    assert_eq!(ask(owner.port, &pop("could-not-write", "wait=true&timeout=5000")).await.status(), 200);
 }
 
 #[tokio::test]
@@ -310,6 +356,11 @@ async fn a_forward_that_broke_has_an_unknown_outcome() {
     // What changes nothing is asked again until the time is over.
     let answer = ask(entry.port, &get("/api/v1/resources/queues")).await;
     assert_eq!((answer.status(), answer.text().contains("outcome_unknown")), (503, false), "{}", answer.text());
+    let port = entry.port;
+    assert_eq!(counted(port, "tidegate_forwards_total").await, 3, "two writes and a read");
+    assert_eq!(counted(port, "tidegate_forwards_unknown_total").await, 2, "the writes");
+    assert_eq!(counted(port, "tidegate_forwards_held_total").await, 1, "the read");
+    assert!(counted(port, "tidegate_forwards_repeated_total").await >= 2, "its tries");
 }
 
 #[tokio::test]
@@ -323,4 +374,58 @@ async fn a_frozen_owner_stalls_nobody_for_long() {
     let answer = ask(entry.port, &post("/api/v1/push", body)).await;
     assert!(answer.text().contains("outcome_unknown"), "{}", answer.text());
     assert!(start.elapsed() < Duration::from_millis(4_500), "{:?}", start.elapsed());
+}
+
+/// Settings of a broker that several tenants share and that lets nobody in without a token.
+fn protected() -> HttpSettings {
+    let keys = TokenKeys::default().with_secret("a secret").expect("a secret");
+    let authenticator = Authenticator::new(TokenRules::default(), keys, || WALL);
+    HttpSettings { authenticator: Some(Arc::new(authenticator)), tenants: true, ..HttpSettings::default() }
+}
+
+fn token(role: &str) -> String {
+    let key = jsonwebtoken::EncodingKey::from_secret(b"a secret").expect("a secret");
+    let claims = serde_json::json!({"role": role, "sub": "shop"});
+    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token")
+}
+
+/// A request with more lines in its head.
+fn with(request: &str, lines: &[String]) -> String {
+    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    request.replacen("host: x\r\n", &format!("host: x\r\n{lines}"), 1)
+}
+
+#[tokio::test]
+async fn the_owner_asks_for_the_token_and_the_tenant_itself() {
+    let hub = hub();
+    let owner = start_with(&hub, "owner", protected()).await;
+    until("it takes the slot", || matches!(owner.slots.place(TenantId::DEFAULT), Place::Here(_))).await;
+    let entry = start_with(&hub, "entry", protected()).await;
+    until("it knows the owner", || matches!(entry.slots.place(TenantId::DEFAULT), Place::There(_))).await;
+    // A tenant whose slot the owner still has, so that it is sent on as well.
+    let tenant = (2..)
+        .map(|n| uuid::Uuid::from_u128(n << 64))
+        .find(|id| matches!(entry.slots.place(TenantId(*id)), Place::There(_)))
+        .expect("one of many");
+    let bearer = |role: &str| format!("authorization: Bearer {}", token(role));
+    let named = format!("x-queen-tenant: {tenant}");
+    let push = post("/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#);
+
+    let answer = ask(entry.port, &with(&push, &[bearer("write-only"), named.clone()])).await;
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    let answer = ask(entry.port, &with(&pop("q", ""), &[bearer("read-write"), named.clone()])).await;
+    assert!(answer.text().contains(r#""producerSub":"shop""#), "{}", answer.text());
+    let answer = ask(entry.port, &with(&pop("q", "consumerGroup=g"), &[bearer("read-write")])).await;
+    assert_eq!(answer.status(), 204, "the default tenant has no such queue");
+
+    // What says that another broker has sent it on is let in by nothing but its own token.
+    let forged = "tidegate-forwarded: entry".to_owned();
+    for lines in [vec![], vec![forged.clone()], vec![forged.clone(), named.clone()]] {
+        let answer = ask(owner.port, &with(&push, &lines)).await;
+        assert_eq!((answer.status(), answer.text()), (401, r#"{"error":"Authentication required"}"#));
+        let answer = ask(entry.port, &with(&push, &lines)).await;
+        assert_eq!(answer.status(), 401);
+    }
+    let answer = ask(owner.port, &with(&push, &[forged, bearer("read-only"), named])).await;
+    assert_eq!(answer.status(), 403);
 }

@@ -82,7 +82,9 @@ impl Broker {
             broker.ack_part_done(part.call, outcomes);
         };
         let Some(partition) = self.tables.partition_by_id(address) else {
-            return refuse(self, *part, AckError::ConsumerNotFound);
+            // Which ids exist is no other tenant's business.
+            let error = if self.settings.tenants { AckError::ForeignPartition } else { AckError::ConsumerNotFound };
+            return refuse(self, *part, error);
         };
         if self.tables.tenant_of(partition) != part.tenant && !plant!(AckOfAnyTenant) {
             return refuse(self, *part, AckError::ForeignPartition);
@@ -222,16 +224,16 @@ impl Broker {
         let LeaseProof::Lease(id) = extension.lease else {
             return self.reply(extension.request, Reply::Extended { renewed: 0, earliest: None });
         };
-        let lanes: SmallVec<[LaneIx; 4]> = self.tables.leases.get(&id).into_iter().flatten().copied().collect();
+        let tenant_of = |lane: &LaneIx| self.tables.tenant_of(self.tables.lane(*lane).partition);
+        let own = |lane: &LaneIx| tenant_of(lane) == extension.tenant || plant!(ExtendOfAnyTenant);
+        let leased = self.tables.leases.get(&id).into_iter().flatten().copied();
+        let lanes: SmallVec<[LaneIx; 4]> = leased.filter(own).collect();
         if let Some(seat) = lanes.iter().find_map(|lane| self.tables.lane(*lane).writer) {
             return self.wait(seat, Waiting::new(since, Work::Extend(extension)));
         }
         let (mut renewed, mut earliest) = (0, None);
         for lane in lanes {
             let row = self.tables.lane(lane);
-            if self.tables.tenant_of(row.partition) != extension.tenant && !plant!(ExtendOfAnyTenant) {
-                continue;
-            }
             let Some(cursor) = lease::extend(&row.cursor(), id, extension.length, self.now.store) else { continue };
             let Some(lease) = cursor.lease else { continue };
             renewed += 1;

@@ -9,12 +9,14 @@ use super::ack::Prefetch;
 use super::commit::{Done, Seat};
 use super::dead_letters::Replay;
 use super::inspect::Find;
+use super::retention::Preview;
 use super::slot::Asked;
 use crate::command::RequestId;
 use crate::error::Rejection;
 use crate::message::SegmentSlice;
-use crate::name::{QueueId, TenantId};
+use crate::name::{PartitionId, QueueId, TenantId};
 use crate::reply::{AckError, AckOutcome, PushOutcome, Reply};
+use crate::store::ExtentRead;
 
 /// What a request to the store was for.
 pub enum Pending {
@@ -40,6 +42,14 @@ pub enum Pending {
     ReplayRead(Box<Replay>),
     /// Rows of an ended queue.
     Trim(QueueId),
+    /// Rows below the watermarks of partitions; history, where there are none.
+    TrimLogs(Vec<PartitionId>),
+    /// The oldest segments of partitions, for the retention cycle of that number.
+    Extents(u64, Vec<ExtentRead>),
+    /// The same, for a dry run.
+    Preview(Box<Preview>),
+    /// What retention deleted.
+    History(RequestId),
     /// A health check.
     Probe(RequestId),
     /// The slot.

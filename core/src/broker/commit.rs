@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::admin::Exclusive;
 use super::calls::Pending;
+use super::retention::{OpenCursors, Trim};
 use super::tables::{GroupIx, LaneIx, PartitionIx, QueueIx};
 use super::timers::Alarm;
 use super::{Broker, Output, Waiting, Work};
@@ -86,6 +87,10 @@ pub enum Change {
     DeadLetter(PartitionIx, Box<DeadLetterHead>),
     /// A dead letter goes.
     DropDeadLetter(DeadLetterId),
+    /// Retention moves a partition's watermarks.
+    Trim(Box<Trim>),
+    /// Unused partitions of a queue go.
+    DropPartitions(QueueIx, Vec<PartitionIx>),
     /// A counter goes up.
     Count(Count),
 }
@@ -113,6 +118,8 @@ pub enum Done {
     Reply(RequestId, Box<Reply>),
     /// A step of a longer change; the next one follows.
     Step(Box<Exclusive>),
+    /// A step of the retention cycle of that number; the next one follows.
+    Retention(u64),
 }
 
 /// A commit that is open.
@@ -238,6 +245,21 @@ impl Commits {
             unknown: false,
         });
         (seat, draft)
+    }
+
+    /// The commit being built, opened only if something is to be written.
+    pub(super) fn draft_if(&mut self, wanted: bool) -> Option<(Seat, &mut Draft)> {
+        wanted.then(|| self.draft())
+    }
+
+    /// Where the cursors durably are that open commits write. Each is closed to all others, so it is there once.
+    pub(super) fn open_cursors(&self) -> OpenCursors {
+        let changes = self.seats.iter().flatten().flat_map(|draft| &draft.changes);
+        let cursors = changes.filter_map(|change| match change {
+            Change::Cursor { lane, before, stored } => Some((*lane, (before.next, *stored))),
+            _ => None,
+        });
+        cursors.collect()
     }
 
     /// Makes the commit being built exclusive.
@@ -506,6 +528,11 @@ impl Broker {
             }
             Change::Appended { partition, from, end, bytes } => {
                 let row = self.tables.partition_mut(partition);
+                if from == row.log_start
+                    && let Some((_, created)) = row.log.segment_of(from)
+                {
+                    row.oldest.set(created);
+                }
                 row.end = end;
                 row.bytes += bytes;
                 row.segments = row.segments.map(|count| count + row.open_segments);
@@ -545,6 +572,8 @@ impl Broker {
                 self.reconfigure(queue, options, labels, revision);
             }
             Change::EndQueue(queue) => self.end_queue(queue),
+            Change::Trim(trim) => self.keep_trim(*trim),
+            Change::DropPartitions(queue, partitions) => self.keep_dropped(queue, partitions),
             Change::DeadLetter(partition, head) => {
                 self.counters.dead_lettered += 1;
                 self.tables.add_dead(partition, *head);
@@ -597,6 +626,8 @@ impl Broker {
             | Change::Configure(..)
             | Change::EndQueue(_)
             | Change::DeadLetter(..)
+            | Change::Trim(_)
+            | Change::DropPartitions(..)
             | Change::Count(_) => {}
         }
     }
@@ -666,6 +697,7 @@ impl Broker {
             (Done::PopAgain(request, _), Fate::Not(rejection)) => self.refuse_pop(request, rejection),
             (Done::Reply(request, reply), Fate::Durable) => self.outputs.push_back(Output::Reply(request, *reply)),
             (Done::Reply(request, _), Fate::Not(rejection)) => self.reply(request, Reply::Refused(rejection)),
+            (Done::Retention(number), fate) => self.retention_written(number, fate == Fate::Durable),
             (Done::Step(step), Fate::Durable) => self.admit(Work::Exclusive(step)),
             (Done::Step(step), Fate::Not(rejection)) => self.reply(step.request, Reply::Refused(rejection)),
         }
@@ -683,6 +715,9 @@ pub(super) fn ack_error(rejection: Rejection) -> AckError {
     match rejection {
         Rejection::OutcomeUnknown => AckError::OutcomeUnknown,
         Rejection::NotOwner => AckError::NotOwner,
-        Rejection::StoreUnavailable | Rejection::Draining => AckError::StoreUnavailable,
+        // No ack needs a key.
+        Rejection::StoreUnavailable | Rejection::Draining | Rejection::NoKey | Rejection::ForeignKey => {
+            AckError::StoreUnavailable
+        }
     }
 }

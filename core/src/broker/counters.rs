@@ -1,5 +1,7 @@
 //! What a broker counts. The shell exports it; nothing here decides anything.
 
+use super::retention::Deleted;
+
 /// Monotone counts and a few gauges, since the broker's start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -31,6 +33,12 @@ pub struct Counters {
     pub transactions_rolled_back: u64,
     /// Dead letters filed.
     pub dead_lettered: u64,
+    /// Payloads sealed for queues with `encryptionEnabled`.
+    pub sealed: u64,
+    /// Sealed payloads opened for a client.
+    pub opened: u64,
+    /// Payloads with the form of an envelope that no key opened; they were given as stored.
+    pub unopened: u64,
     /// Messages dropped because their retries were exhausted and dead-lettering is off.
     pub dropped: u64,
     /// Pops held back for a fuller batch (OPT-21).
@@ -61,6 +69,10 @@ pub struct Counters {
     pub logs_evicted: u64,
     /// Scans of logs that do not fit into memory.
     pub logs_probed: u64,
+    /// Deleted by retention since the start, by queue and rule, of queues that are still there.
+    pub retention: Deleted,
+    /// Partitions removed because nobody used them any more.
+    pub partitions_cleaned: u64,
     /// Gauge: bytes of memory that logs take, those of one message not counted.
     pub log_bytes: u64,
     /// Gauge: long polls parked now.
@@ -91,6 +103,9 @@ impl Counters {
             transactions,
             transactions_rolled_back,
             dead_lettered,
+            sealed,
+            opened,
+            unopened,
             dropped,
             fill_waits,
             fill_wait_micros,
@@ -106,6 +121,8 @@ impl Counters {
             logs_loaded,
             logs_evicted,
             logs_probed,
+            retention,
+            partitions_cleaned,
             log_bytes,
             parked,
             dead_letters,
@@ -126,6 +143,9 @@ impl Counters {
         self.transactions += transactions;
         self.transactions_rolled_back += transactions_rolled_back;
         self.dead_lettered += dead_lettered;
+        self.sealed += sealed;
+        self.opened += opened;
+        self.unopened += unopened;
         self.dropped += dropped;
         self.fill_waits += fill_waits;
         self.fill_wait_micros += fill_wait_micros;
@@ -141,6 +161,11 @@ impl Counters {
         self.logs_loaded += logs_loaded;
         self.logs_evicted += logs_evicted;
         self.logs_probed += logs_probed;
+        for (queue, tallies) in retention {
+            let sums = self.retention.entry(queue.clone()).or_default();
+            sums.iter_mut().zip(tallies).for_each(|(sum, tally)| sum.add(tally));
+        }
+        self.partitions_cleaned += partitions_cleaned;
         self.log_bytes += log_bytes;
         self.parked += parked;
         self.dead_letters += dead_letters;

@@ -13,6 +13,7 @@ use crate::message::{NewMessage, transaction_text};
 use crate::name::{DeadLetterId, GroupName, PartitionId, QueueName, TenantId};
 use crate::record::DeadLetterRecord;
 use crate::reply::{DeadLetterRow, Replayed, Reply};
+use crate::seal::Place;
 use crate::store::{StoreReply, StoreRequest, Write};
 use crate::time::Moment;
 
@@ -68,17 +69,25 @@ impl Broker {
             replay.record = Some(record);
             return self.wait(seat, Waiting::new(since, Work::Replay(replay)));
         }
+        let original = record.head.message;
         let Some(message) = record.message else {
             // Retention removed the payload before the row was filed: there is nothing to move.
             return self.reply(replay.request, Reply::Replayed(None));
         };
-        let message = NewMessage {
-            transaction: None,
-            payload: message.payload,
-            trace: message.trace,
-            producer: message.producer,
+        let record = &self.tables.queue(self.tables.partition(partition).queue).record;
+        let place = Place { queue: record.id, partition: replay.address.partition, message: original };
+        // Opened and sealed anew: what is stored is bound to its old place.
+        let payload =
+            self.sealing_of(replay.tenant, &queue).and_then(|key| Ok((key, self.unbound(place, message.payload)?)));
+        let (key, payload) = match payload {
+            Ok(payload) => payload,
+            Err(rejection) => return self.reply(replay.request, Reply::Refused(rejection)),
         };
-        let new = if plant!(ReplayLosesMessage) { record.head.message } else { self.append(partition, message, 1) };
+        let message = NewMessage { transaction: None, payload, trace: message.trace, producer: message.producer };
+        let new = match plant!(ReplayLosesMessage) {
+            true => original,
+            false => self.append(partition, message, 1, key.as_ref()),
+        };
         if !plant!(ReplayKeepsDeadLetter) {
             self.remove_dead_letter(id);
         }
@@ -184,22 +193,30 @@ impl Broker {
         let StoreReply::DeadLetters(rows) = reply else {
             return self.reply(request, Reply::Refused(Rejection::StoreUnavailable));
         };
-        let rows = rows.into_iter().flatten().filter_map(|record| {
-            let partition = self.tables.partition(self.partition_of(tenant, record.head.partition)?);
-            let DeadLetterRecord { head, message, error } = record;
-            let given = message.as_ref().and_then(|message| message.transaction.as_ref());
-            Some(DeadLetterRow {
-                id: head.id,
-                queue: self.tables.queue(partition.queue).record.name.clone(),
-                partition_name: partition.name.clone(),
-                transaction: transaction_text(given, head.message),
-                payload: message.as_ref().map(|message| message.payload.clone()),
-                producer: message.and_then(|message| message.producer),
-                head,
-                error,
-            })
-        });
-        let rows = rows.collect();
+        let rows = rows.into_iter().flatten().filter_map(|record| self.dead_letter_row(tenant, record)).collect();
         self.reply(request, Reply::DeadLetters(rows));
+    }
+
+    fn dead_letter_row(&mut self, tenant: TenantId, record: DeadLetterRecord) -> Option<DeadLetterRow> {
+        let partition = self.tables.partition(self.partition_of(tenant, record.head.partition)?);
+        let queue = &self.tables.queue(partition.queue).record;
+        let (queue_id, queue, partition_name) = (queue.id, queue.name.clone(), partition.name.clone());
+        let DeadLetterRecord { head, message, error } = record;
+        let given = message.as_ref().and_then(|message| message.transaction.as_ref());
+        let transaction = transaction_text(given, head.message);
+        let (payload, producer) = message.map(|message| (message.payload, message.producer)).unzip();
+        let (payload, encrypted) =
+            payload.map(|payload| self.opened(queue_id, head.partition, head.message, payload)).unzip();
+        Some(DeadLetterRow {
+            id: head.id,
+            queue,
+            partition_name,
+            transaction,
+            payload,
+            encrypted: encrypted.unwrap_or(false),
+            producer: producer.flatten(),
+            head,
+            error,
+        })
     }
 }

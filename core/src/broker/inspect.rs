@@ -43,6 +43,7 @@ impl Broker {
                 return self.list_dead_letters(request, tenant, queue, group, (limit, offset));
             }
             Command::FindMessage(address) => return self.find_message(request, tenant, address),
+            Command::PreviewRetention { queue } => return self.preview_retention(request, tenant, queue),
             _ => Reply::Refused(Rejection::StoreUnavailable),
         };
         self.reply(request, reply);
@@ -133,7 +134,8 @@ impl Broker {
         for ix in self.durable_partitions(queue) {
             let partition = self.tables.partition(ix);
             summary.partitions += 1;
-            summary.retained_bytes += partition.bytes;
+            let deleted = self.tables.queue(queue).trimmed.get(&ix).map_or(0, |it| it.trimmed.bytes);
+            summary.retained_bytes += partition.bytes.saturating_sub(deleted);
             let segments = summary.segments.zip(partition.segments);
             summary.segments = segments.map(|(sum, count)| sum + u64::from(count));
             let counts = self.counts(ix);
@@ -287,7 +289,7 @@ impl Broker {
     }
 
     fn message_detail(
-        &self,
+        &mut self,
         find: &Find,
         slices: Vec<SegmentSlice>,
         dead_letter: Option<(compact_str::CompactString, u32)>,
@@ -299,11 +301,13 @@ impl Broker {
             return None;
         }
         let ix = self.tables.partition_by_id(find.address.partition)?;
-        let partition = self.tables.partition(ix);
-        let queue = &self.tables.queue(partition.queue).record;
+        let queue = &self.tables.queue(self.tables.partition(ix).queue).record;
         if queue.tenant != find.tenant {
             return None;
         }
+        let (payload, encrypted) = self.opened(queue.id, find.address.partition, slice.base, message.payload);
+        let partition = self.tables.partition(ix);
+        let queue = &self.tables.queue(partition.queue).record;
         let mut groups: Vec<MessageGroup> = self
             .tables
             .lanes_of(ix)
@@ -325,7 +329,8 @@ impl Broker {
         Some(MessageDetail {
             id: slice.base,
             transaction,
-            payload: Some(message.payload),
+            payload: Some(payload),
+            encrypted,
             trace: message.trace,
             producer: message.producer,
             created: slice.created,

@@ -207,7 +207,9 @@ impl Broker {
             }
             self.forget_log(self.tables.queue(queue).partitions[at]);
         }
-        self.trims.push_back(self.tables.queue(queue).record.id);
+        let record = &self.tables.queue(queue).record;
+        self.retention.forget_queue(record.tenant, &record.name);
+        self.trims.push_back(record.id);
         self.tables.remove_queue(queue);
     }
 }

@@ -18,6 +18,8 @@ mod pop;
 mod push;
 mod ready;
 mod refresh;
+mod retention;
+mod seals;
 mod slot;
 mod tables;
 mod timers;
@@ -34,7 +36,8 @@ use slab::Slab;
 use crate::command::{Command, RequestId};
 use crate::error::Rejection;
 use crate::limits::{HOLD, OUTCOME_WAIT};
-use crate::name::TenantId;
+use crate::name::{QueueName, TenantId};
+use crate::record::{RetentionRule, Tally};
 use crate::reply::Reply;
 use crate::settings::Settings;
 use crate::store::{StoreAnswer, StoreCall, StoreReply, StoreRequest};
@@ -48,6 +51,7 @@ use dead_letters::Replay;
 use loads::{Facts, Loads};
 use pop::{PendingDelivery, PopCall};
 use push::PushPart;
+use retention::Retention;
 use slot::Ownership;
 pub use slot::Standing;
 use tables::Tables;
@@ -62,6 +66,24 @@ pub enum Output {
     Reply(RequestId, Reply),
     /// Ask the store.
     Store(StoreCall, StoreRequest),
+    /// Tell the operator.
+    Notice(Notice),
+}
+
+/// What an operator may want to read about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Notice {
+    /// A retention cycle deleted messages from a queue.
+    Deleted {
+        /// Whose queue.
+        tenant: TenantId,
+        /// The queue.
+        queue: QueueName,
+        /// By which rule.
+        rule: RetentionRule,
+        /// How many.
+        tally: Tally,
+    },
 }
 
 /// A decision that is to be made, now or when what it needs is durable.
@@ -86,6 +108,10 @@ enum Work {
     Exclusive(Box<Exclusive>),
     /// A question about what is in memory.
     Query(RequestId, TenantId, Box<Command>),
+    /// A step of the retention cycle of that number, and what was read for it.
+    Retention(u64, Option<Box<retention::Read>>),
+    /// The removal of unused partitions, alone in its commit.
+    CleanUp(u64),
 }
 
 /// Work that waits, and since when.
@@ -133,6 +159,7 @@ pub struct Broker {
     /// Ended queues whose rows are still to be trimmed.
     trims: VecDeque<crate::name::QueueId>,
     trimming: bool,
+    retention: Retention,
     /// Numbers the ownerships under which the queues are looked at.
     refreshes: u64,
     outputs: VecDeque<Output>,
@@ -166,6 +193,7 @@ impl Broker {
             store_calls: 0,
             trims: VecDeque::new(),
             trimming: false,
+            retention: Retention::default(),
             refreshes: 0,
             outputs: VecDeque::new(),
             draining: false,
@@ -210,7 +238,12 @@ impl Broker {
             Command::Probe => {
                 self.ask(StoreRequest::Ping, Pending::Probe(id));
             }
+            Command::ListHistory { since, until } => {
+                let slot = self.settings.slot;
+                self.ask(StoreRequest::LoadHistory { slot, tenant, since, until }, Pending::History(id));
+            }
             Command::ListQueues
+            | Command::PreviewRetention { .. }
             | Command::DescribeQueue { .. }
             | Command::ListGroups { .. }
             | Command::FindMessage(_)
@@ -252,6 +285,16 @@ impl Broker {
             Pending::DeadLetters(id, tenant) => self.dead_letters_read(id, tenant, answer.reply),
             Pending::ReplayRead(replay) => self.replay_read(*replay, answer.reply),
             Pending::Trim(queue) => self.trimmed(queue, answer.reply),
+            Pending::TrimLogs(partitions) => self.logs_trimmed(partitions, &answer.reply),
+            Pending::Extents(number, reads) => self.extents_read(number, reads, answer.reply),
+            Pending::Preview(preview) => self.preview_read(preview, answer.reply),
+            Pending::History(id) => {
+                let reply = match answer.reply {
+                    StoreReply::History(records) => Reply::History(records),
+                    _ => Reply::Refused(Rejection::StoreUnavailable),
+                };
+                self.reply(id, reply);
+            }
             Pending::Probe(id) => {
                 let healthy = answer.reply == StoreReply::Pong;
                 let refused = Reply::Refused(Rejection::StoreUnavailable);
@@ -307,6 +350,7 @@ impl Broker {
             log_bytes: self.loads.bytes() as u64,
             partitions: partitions as u64,
             queues: queues as u64,
+            retention: self.retention.deleted().clone(),
             ..self.counters.clone()
         }
     }
@@ -387,7 +431,7 @@ impl Broker {
             Work::DropDeadLetters(id, tenant, address) => self.run_drop_dead_letters(since, id, tenant, address),
             // Both rest on everything that is open: a question is answered by what is durable, an exclusive change goes
             // alone.
-            work @ (Work::Query(..) | Work::Exclusive(_)) if !self.commits.idle() => {
+            work @ (Work::Query(..) | Work::Exclusive(_) | Work::CleanUp(_)) if !self.commits.idle() => {
                 let waiting = Waiting { since, work, facts: core::mem::take(&mut self.facts) };
                 match self.barrier {
                     None => self.barrier = Some(waiting),
@@ -396,6 +440,8 @@ impl Broker {
             }
             Work::Query(id, tenant, command) => self.run_query(since, id, tenant, *command),
             Work::Exclusive(exclusive) => self.run_exclusive(since, exclusive),
+            Work::Retention(number, read) => self.run_retention(number, read),
+            Work::CleanUp(number) => self.run_clean_up(number),
         }
     }
 
@@ -410,6 +456,7 @@ impl Broker {
             Work::Replay(replay) => self.reply(replay.request, Reply::Refused(rejection)),
             Work::DropDeadLetters(id, ..) | Work::Query(id, ..) => self.reply(id, Reply::Refused(rejection)),
             Work::Exclusive(exclusive) => self.reply(exclusive.request, Reply::Refused(rejection)),
+            Work::Retention(number, _) | Work::CleanUp(number) => self.refuse_retention(number),
             Work::GiveBack(_) => {}
         }
     }

@@ -19,7 +19,7 @@ use crate::error::Rejection;
 use crate::limits::{MAX_LOGS_READ, OUTCOME_WAIT, STORE_RETRY};
 use crate::log::Question;
 use crate::message::SegmentSlice;
-use crate::name::{LeaseId, PartitionId, PartitionName, TenantId};
+use crate::name::{LeaseId, PartitionId, PartitionName, QueueId, TenantId};
 use crate::options::{Labels, QueueOptions};
 use crate::record::{Cursor, StartFrom, SubscriptionRecord};
 use crate::reply::{Claim, DeliveredMessage, Delivery, Reply};
@@ -73,7 +73,7 @@ pub enum Stage {
 pub struct PendingDelivery {
     request: RequestId,
     lease: Option<LeaseId>,
-    claims: SmallVec<[(PartitionId, PartitionName); 1]>,
+    claims: SmallVec<[(QueueId, PartitionId, PartitionName); 1]>,
     reads: Vec<SegmentRead>,
     /// When a read that fails is no longer repeated.
     give_up: Moment,
@@ -615,7 +615,8 @@ impl Broker {
                 let options = &self.tables.queue(partition.queue).record.options;
                 lease::claim(&row.cursor(), id, end, options.lease(call.pop.lease), now)
             };
-            claims.push((partition.id, partition.name.clone()));
+            let queue = self.tables.queue(partition.queue).record.id;
+            claims.push((queue, partition.id, partition.name.clone()));
             let from = first + u64::from(plant!(PopSkipsFirst) && end - first > 1);
             reads.push(SegmentRead { partition: partition.id, from, end });
             left -= end - first;
@@ -700,8 +701,11 @@ impl Broker {
         let Some(delivery) = self.deliveries.remove(&key) else { return };
         let PendingDelivery { request, lease, claims, segments, abandoned, .. } = delivery;
         let filled = segments.unwrap_or(Err(Rejection::StoreUnavailable)).map(|lists| {
-            let filled = claims.into_iter().zip(lists).map(|((partition, name), slices)| {
-                let messages = slices.into_iter().flat_map(messages_of).collect();
+            let filled = claims.into_iter().zip(lists).map(|((queue, partition, name), slices)| {
+                let mut messages: Vec<DeliveredMessage> = slices.into_iter().flat_map(messages_of).collect();
+                if !abandoned && !self.settings.keys.is_empty() {
+                    self.open_all(queue, partition, &mut messages);
+                }
                 Claim { partition, name, messages }
             });
             filled.filter(|claim: &Claim| !claim.messages.is_empty()).collect::<Vec<Claim>>()
@@ -731,6 +735,13 @@ impl Broker {
             }
         }
         self.reply(request, Reply::Popped(Some(Delivery { lease, claims })));
+    }
+
+    fn open_all(&mut self, queue: QueueId, partition: PartitionId, messages: &mut [DeliveredMessage]) {
+        for delivered in messages {
+            let stored = core::mem::take(&mut delivered.message.payload);
+            delivered.message.payload = self.opened(queue, partition, delivered.id, stored).0;
+        }
     }
 
     /// Lets a pop be decided from scratch, behind what waits already; a drain answers it empty instead.

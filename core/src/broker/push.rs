@@ -9,6 +9,7 @@ use super::ack::StoredMessages;
 use super::calls::Outcomes;
 use super::commit::{Change, Done, Seat};
 use super::loads::Need;
+use super::seals::stored_weight;
 use super::tables::{OPEN_WEIGHT_UNIT, PartitionIx, QueueIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{Push, PushGroup, RequestId};
@@ -20,9 +21,10 @@ use crate::name::{
     MessageId, PartitionId, PartitionName, QueueId, QueueName, TenantId, TransactionHash, TransactionId,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::{NewSegment, PartitionRecord, QueueRecord};
+use crate::record::{NewSegment, PartitionRecord, QueueRecord, Trimmed};
 use crate::reply::{PushOutcome, Reply};
 use crate::rules::{dedup, ids, start};
+use crate::seal::Key;
 use crate::store::Write;
 use crate::time::{Moment, Timestamp};
 
@@ -91,7 +93,11 @@ impl Broker {
         if let Some(seat) = self.push_blocked(part.tenant, &part.group.queue, &part.group.partition) {
             return self.wait(seat, Waiting::new(since, Work::Push(part)));
         }
-        let weight = part.group.items.iter().map(|(_, message)| message.weight()).sum();
+        let key = match self.sealing_of(part.tenant, &part.group.queue) {
+            Ok(key) => key,
+            Err(rejection) => return self.refuse_push(*part, rejection),
+        };
+        let weight = part.group.items.iter().map(|(_, message)| stored_weight(message, key.as_ref())).sum();
         if self.commits.overflows(weight) {
             self.commits.close();
             let facts = core::mem::take(&mut self.facts);
@@ -119,10 +125,10 @@ impl Broker {
                 Some(mut original) => {
                     self.counters.push_duplicates += 1;
                     plant!(DuplicateWrongId => original = original.nth(1));
-                    plant!(DuplicateStored => _ = self.append(partition, message, left + 1));
+                    plant!(DuplicateStored => _ = self.append(partition, message, left + 1, key.as_ref()));
                     PushOutcome::Duplicate(original)
                 }
-                None => PushOutcome::Queued(self.append(partition, message, left + 1)),
+                None => PushOutcome::Queued(self.append(partition, message, left + 1, key.as_ref())),
             };
             outcomes.push((at, outcome));
         }
@@ -218,7 +224,14 @@ impl Broker {
         let id = PartitionId(ids::random(&mut self.entropy));
         let row = self.tables.queue(queue);
         let created = start::commit_time(self.now.store, None, row.registered);
-        let record = PartitionRecord { id, queue: row.record.id, name: name.clone(), created, log_start: 0 };
+        let record = PartitionRecord {
+            id,
+            queue: row.record.id,
+            name: name.clone(),
+            created,
+            log_start: 0,
+            trimmed: Trimmed::default(),
+        };
         let (seat, draft) = self.commits.draft();
         draft.write(Write::Partition(record.clone()));
         let partition = self.tables.add_partition(queue, record, Some(seat));
@@ -326,11 +339,26 @@ impl Broker {
         twin
     }
 
-    /// Appends a message to the partition's open segment; opens one where there is none, or it is full.
-    pub(super) fn append(&mut self, partition: PartitionIx, message: NewMessage, left: usize) -> MessageId {
-        let weight = message.weight();
-        let bytes = message.payload.len() as u64;
+    /// Appends a message to the partition's open segment, sealed where its queue has it so (`sealing`); opens one where
+    /// there is none, or it is full.
+    pub(super) fn append(
+        &mut self,
+        partition: PartitionIx,
+        message: NewMessage,
+        left: usize,
+        key: Option<&Key>,
+    ) -> MessageId {
+        let weight = stored_weight(&message, key);
         let base = self.open_segment(partition, weight, left);
+        let message = match key {
+            None => message,
+            Some(key) => {
+                let id = base.nth(self.open_count(partition));
+                let Some(sealed) = self.seal(key, partition, id, message) else { return base };
+                sealed
+            }
+        };
+        let bytes = message.payload.len() as u64;
         let (_, draft) = self.commits.draft();
         draft.weigh(weight);
         let row = self.tables.partition_mut(partition);
@@ -347,6 +375,15 @@ impl Broker {
         let from = row.log.append(created, hash, opens);
         draft.grow_append(partition, from, bytes);
         id
+    }
+
+    /// Messages in the partition's open segment.
+    fn open_count(&mut self, partition: PartitionIx) -> u32 {
+        let at = self.tables.partition(partition).open_write as usize - 1;
+        match self.commits.draft().1.writes.get(at) {
+            Some(Write::Append(segment)) => segment.messages.len() as u32,
+            _ => 0,
+        }
     }
 
     /// Sees to it that the partition has an open segment with room for `weight` more bytes; answers its base id.

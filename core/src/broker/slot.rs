@@ -11,7 +11,7 @@ use super::{Broker, Waiting, Work};
 use crate::error::Rejection;
 use crate::limits::{MAX_TRIM_SEGMENTS, OWNERSHIP, RENEW_INTERVAL, STORE_RETRY, TAKEOVER};
 use crate::log::Log;
-use crate::name::QueueId;
+use crate::name::{PartitionId, QueueId};
 use crate::record::{CursorRecord, SubscriptionRecord};
 use crate::reply::Reply;
 use crate::store::{
@@ -131,6 +131,11 @@ impl Ownership {
     /// Whether the slot was dropped, because what was loaded is worthless, and is still under our own token.
     fn still_ours(&self, view: &SlotView) -> bool {
         self.dropped.is_some() && self.dropped == view.token
+    }
+
+    /// Whether the slot is to be given up as soon as what was begun is finished.
+    pub fn leaving(&self) -> bool {
+        self.leaving
     }
 
     /// Whether the slot is given up for good.
@@ -440,6 +445,7 @@ impl Broker {
     /// The slot is not ours any more: nothing of it stays in memory.
     fn leave_slot(&mut self) {
         let now = self.now.monotonic;
+        self.retention.leave();
         let mut waiting: Vec<Waiting> = self.abandon_commits();
         waiting.extend(self.barrier.take());
         waiting.extend(core::mem::take(&mut self.backlog));
@@ -521,6 +527,9 @@ impl Broker {
                 if let Some(queue) = self.ownership.loading.get(&record.queue).copied() {
                     self.note_time(queue, tail.last.unwrap_or(record.created));
                     self.note_time(queue, record.created);
+                    if tail.untrimmed {
+                        self.retention.note_untrimmed(record.id);
+                    }
                     let partition = self.tables.add_partition(queue, record, None);
                     let row = self.tables.partition_mut(partition);
                     row.log = Log::cold(tail.next, tail.last.filter(|_| !plant!(DedupForgetsOnRestart)));
@@ -568,16 +577,30 @@ impl Broker {
         }
         self.ownership.state = State::Owned;
         self.start_refreshing();
+        self.start_retention();
     }
 
-    /// Removes rows of ended queues, a step at a time.
+    /// Removes rows of ended queues, and what lies below watermarks, a step at a time.
     pub(super) fn continue_trimming(&mut self) {
-        let (Some(queue), Some(fence)) = (self.trims.front().copied(), self.ownership.sending()) else { return };
-        if !self.trimming && self.usable() && !self.draining && !self.ownership.leaving {
-            self.trimming = true;
-            let trim = StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS };
-            self.ask(trim, Pending::Trim(queue));
+        let Some(fence) = self.ownership.sending() else { return };
+        if self.trimming || !self.usable() || self.draining || self.ownership.leaving {
+            return;
         }
+        let (trim, pending) = match self.trims.front().copied() {
+            Some(queue) => (StoreRequest::Trim { fence, queue, limit: MAX_TRIM_SEGMENTS }, Pending::Trim(queue)),
+            None => match self.retention.next_trim(fence, self.settings.retention_batch) {
+                Some((trim, partitions)) => (trim, Pending::TrimLogs(partitions)),
+                None => return,
+            },
+        };
+        self.trimming = true;
+        self.ask(trim, pending);
+    }
+
+    /// A step of a trim below watermarks, or of history, was answered.
+    pub(super) fn logs_trimmed(&mut self, partitions: Vec<PartitionId>, reply: &StoreReply) {
+        self.trimming = false;
+        self.retention.trim_answered(partitions, reply);
     }
 
     /// A step of a trim was answered. What failed is tried again by the next owner, or after the next deletion.

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::commit::Seat;
 use crate::log::Log;
 use crate::name::{DeadLetterId, GroupName, LeaseId, PartitionId, PartitionName, QueueName, TenantId, TransactionHash};
-use crate::record::{Cursor, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SubscriptionRecord};
+use crate::record::{Cursor, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SubscriptionRecord, Trimmed};
 use crate::time::Timestamp;
 
 macro_rules! number {
@@ -66,7 +66,41 @@ pub struct Queue {
     pub latest: Timestamp,
     /// The latest registration given out.
     pub registered: Timestamp,
+    /// Partitions from which retention has deleted something.
+    pub trimmed: BTreeMap<PartitionIx, TrimmedRow>,
     by_name: HashTable<PartitionIx>,
+}
+
+/// What retention left of a partition's deleted messages.
+pub struct TrimmedRow {
+    /// As stored.
+    pub trimmed: Trimmed,
+    /// Commit time of the first hash that outlived its message, or an earlier one; none where it is not known.
+    pub oldest_hash: Option<Timestamp>,
+}
+
+/// A time no later than the commit time of the oldest message, in whole seconds, so that a million take four bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Oldest(u32);
+
+impl Oldest {
+    /// The time; long ago where it is not known.
+    pub fn earliest(self) -> Timestamp {
+        match self.0 {
+            0 => Timestamp::MIN,
+            seconds => Timestamp::from_micros(i64::from(seconds) * 1_000_000),
+        }
+    }
+
+    /// Notes the oldest message's commit time.
+    pub fn set(&mut self, created: Timestamp) {
+        self.0 = u32::try_from(created.as_micros().div_euclid(1_000_000)).unwrap_or(0);
+    }
+
+    /// It is not known any more.
+    pub fn forget(&mut self) {
+        self.0 = 0;
+    }
 }
 
 /// Bytes that an open segment is weighed in: two bytes then say more than a segment may weigh.
@@ -104,6 +138,8 @@ pub struct Partition {
     pub open_write: u32,
     /// What that segment weighs, in units of `OPEN_WEIGHT_UNIT`; full at the greatest number.
     pub open_weight: u16,
+    /// When the first retained message was committed, or earlier.
+    pub oldest: Oldest,
 }
 
 /// One group on one queue.
@@ -352,6 +388,7 @@ impl Tables {
             groups: BTreeMap::new(),
             latest,
             registered: Timestamp::MIN,
+            trimmed: BTreeMap::new(),
             by_name: HashTable::new(),
         }));
         self.tenants.entry(tenant).or_default().insert(name, ix);
@@ -377,11 +414,15 @@ impl Tables {
             fresh: writer.is_some(),
             open_write: 0,
             open_weight: 0,
+            oldest: Oldest::default(),
         }));
         let partitions = &self.partitions;
         self.by_id.insert_unique(id_key, ix, |ix| id_hash(partitions[ix.key()].id));
         let row = &mut self.queues[queue.key()];
         row.partitions.push(ix);
+        if record.trimmed != Trimmed::default() {
+            row.trimmed.insert(ix, TrimmedRow { trimmed: record.trimmed, oldest_hash: None });
+        }
         row.by_name.insert_unique(name_key, ix, |ix| name_hash(&partitions[ix.key()].name));
         ix
     }
@@ -496,6 +537,16 @@ impl Tables {
             queue.partitions.remove(at);
         }
         self.partitions.remove(ix.key());
+    }
+
+    /// Takes partitions of one queue out that have no lane any more.
+    pub fn remove_partitions(&mut self, queue: QueueIx, partitions: &[PartitionIx]) {
+        let gone: BTreeSet<PartitionIx> = partitions.iter().copied().collect();
+        self.queue_mut(queue).partitions.retain(|ix| !gone.contains(ix));
+        for ix in gone {
+            self.queue_mut(queue).trimmed.remove(&ix);
+            self.remove_partition(ix);
+        }
     }
 
     /// Takes a lane out of every order and list. Its timer, if any, is the caller's.

@@ -17,6 +17,7 @@ use crate::name::{GroupName, MessageId, PartitionId, PartitionName, QueueName, T
 use crate::reply::{AckError, OperationOutcome, Reply, RolledBack};
 use crate::rules::dedup;
 use crate::rules::settle::{self, Decision};
+use crate::seal::Key;
 use crate::time::Moment;
 
 /// A transaction and what was read for it.
@@ -85,10 +86,18 @@ impl Broker {
                 return self.read_messages(since, Work::Transaction(work), partition, &[offset]);
             }
         }
-        self.carry_out(*work, groups);
+        let sealing = work.transaction.operations.iter().map(|operation| match operation {
+            Operation::Push { queue, .. } => self.sealing_of(work.tenant, queue),
+            Operation::Ack { .. } => Ok(None),
+        });
+        match sealing.collect() {
+            Ok(keys) => self.carry_out(*work, groups, keys),
+            Err(rejection) => self.reply(work.request, Reply::Refused(rejection)),
+        }
     }
 
-    fn carry_out(&mut self, work: TransactionWork, groups: Vec<AckGroup>) {
+    /// Carries a transaction out; `keys` has one entry an operation.
+    fn carry_out(&mut self, work: TransactionWork, groups: Vec<AckGroup>, keys: Vec<Option<Key>>) {
         let TransactionWork { request, tenant, transaction, read } = work;
         let mut acked: BTreeMap<usize, bool> = BTreeMap::new();
         for group in groups {
@@ -100,7 +109,7 @@ impl Broker {
         }
         let mut outcomes = Vec::with_capacity(transaction.operations.len());
         let mut pushed: BTreeMap<(QueueName, PartitionName, TransactionHash), MessageId> = BTreeMap::new();
-        for (at, operation) in transaction.operations.into_iter().enumerate() {
+        for ((at, operation), sealing) in transaction.operations.into_iter().enumerate().zip(keys) {
             outcomes.push(match operation {
                 Operation::Ack { .. } => {
                     OperationOutcome::Acked { dead_lettered: acked.get(&at).copied().unwrap_or_default() }
@@ -115,7 +124,7 @@ impl Broker {
                         },
                         None => {
                             let to = self.partition_for_push(tenant, &queue, &partition);
-                            let id = self.append(to, message, 1);
+                            let id = self.append(to, message, 1, sealing.as_ref());
                             if let Some(key) = key {
                                 pushed.insert(key, id);
                             }

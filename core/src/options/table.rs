@@ -123,9 +123,12 @@ pub const OPTIONS: [OptionSpec; 17] = [
             &mut o.min_pop_wait_time
         })
     },
-    boolean("encryptionEnabled", false, "Stored and shown; encryption is not part of this version.", |o| {
-        &mut o.encryption_enabled
-    }),
+    boolean(
+        "encryptionEnabled",
+        false,
+        "Payloads are stored encrypted under QUEEN_ENCRYPTION_KEY; without it pushes are refused.",
+        |o| &mut o.encryption_enabled,
+    ),
     integer("dedupWindowSeconds", "s", true, "A repeated transaction id within it is a duplicate; 0 is off.", |o| {
         &mut o.dedup_window_seconds
     }),

@@ -3,6 +3,7 @@
 pub mod dedup;
 pub mod ids;
 pub mod lease;
+pub mod retention;
 pub mod retry;
 pub mod settle;
 pub mod start;

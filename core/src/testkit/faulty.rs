@@ -54,13 +54,13 @@ pub enum RequestKind {
     Commit,
     /// `StoreRequest::Settle`
     Settle,
-    /// `StoreRequest::Load`
+    /// `StoreRequest::Load`, of queues, logs, extents and history too
     Load,
     /// `StoreRequest::Read`
     Read,
     /// `StoreRequest::ReadDeadLetters`
     ReadDeadLetters,
-    /// `StoreRequest::Trim`
+    /// `StoreRequest::Trim`, of logs and of history too
     Trim,
     /// `StoreRequest::Ping`
     Ping,
@@ -81,7 +81,10 @@ impl RequestKind {
             }
             StoreRequest::Read(_) => RequestKind::Read,
             StoreRequest::ReadDeadLetters(_) => RequestKind::ReadDeadLetters,
-            StoreRequest::Trim { .. } => RequestKind::Trim,
+            StoreRequest::LoadExtents { .. } | StoreRequest::LoadHistory { .. } => RequestKind::Load,
+            StoreRequest::Trim { .. } | StoreRequest::TrimLogs { .. } | StoreRequest::TrimHistory { .. } => {
+                RequestKind::Trim
+            }
             StoreRequest::Ping => RequestKind::Ping,
         }
     }

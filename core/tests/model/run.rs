@@ -256,6 +256,7 @@ impl Run {
                         self.replies.push((call, reply));
                     }
                     Output::Store(call, request) => self.submit(call, request),
+                    Output::Notice(_) => {}
                 }
                 continue;
             }

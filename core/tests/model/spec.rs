@@ -336,6 +336,8 @@ impl Model {
             Command::ListDeadLetters { queue, group, limit, offset } => {
                 next.list_dead_letters(tenant, queue.as_ref(), group.as_ref(), *limit, *offset, reply)?;
             }
+            // The plans turn no retention on: there is nothing to tell.
+            Command::PreviewRetention { .. } | Command::ListHistory { .. } => {}
             Command::Probe => same("the answer to a probe", &Reply::Healthy, reply.unwrap_or(&Reply::Healthy))?,
         }
         Ok(vec![next])

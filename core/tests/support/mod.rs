@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use compact_str::CompactString;
-use tidegate_core::broker::{Broker, Output};
+use tidegate_core::broker::{Broker, Notice, Output};
 use tidegate_core::command::*;
 use tidegate_core::message::NewMessage;
 use tidegate_core::name::*;
@@ -19,6 +19,7 @@ pub struct World {
     pub store: Faulty<MemoryStore>,
     pub now: Now,
     pub replies: Vec<(RequestId, Reply)>,
+    pub notices: Vec<Notice>,
     /// Logs of which a page was asked for.
     pub logs_asked: usize,
     /// The owner's fence, as it was last used.
@@ -36,8 +37,8 @@ impl World {
         let now = Now { monotonic: Moment::from_micros(1), store: Timestamp::from_micros(1_700_000_000_000_000) };
         let broker = Broker::new(settings.clone(), [7; 32]);
         let store = Faulty::new(MemoryStore::default()).remembering(4);
-        let (replies, logs_asked, fence, last) = (Vec::new(), 0, None, 0);
-        let mut world = World { broker, store, now, replies, logs_asked, fence, settings, last };
+        let (replies, notices, logs_asked, fence, last) = (Vec::new(), Vec::new(), 0, None, 0);
+        let mut world = World { broker, store, now, replies, notices, logs_asked, fence, settings, last };
         world.pump();
         world
     }
@@ -78,6 +79,7 @@ impl World {
                 quiet = false;
                 match output {
                     Output::Reply(id, reply) => self.replies.push((id, reply)),
+                    Output::Notice(notice) => self.notices.push(notice),
                     Output::Store(call, request) => {
                         match &request {
                             StoreRequest::LoadLogs(reads) => self.logs_asked += reads.len(),

@@ -218,6 +218,7 @@ impl<S: FnMut(Timestamp, StoreRequest) -> StoreReply> Duel<S> {
                     return Ok(());
                 }
                 Some(Output::Reply(id, reply)) => self.replies.push((id, reply)),
+                Some(Output::Notice(_)) => {}
                 Some(Output::Store(call, request)) => {
                     let reply = self.answer(request);
                     let answer = StoreAnswer { call, time: self.time(), reply };

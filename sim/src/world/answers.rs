@@ -15,7 +15,10 @@ use crate::history::{
 pub fn event(names: &mut Names, tenant: TenantNo, reply: Reply) -> Event {
     let answer = match reply {
         Reply::Refused(Rejection::OutcomeUnknown) => return Event::Unknown,
-        Reply::Refused(_) | Reply::Healthy | Reply::Queues(_) => return Event::Fail(Refusal::Unavailable),
+        // No step asks for the last four yet.
+        Reply::Refused(_) | Reply::Healthy | Reply::Queues(_) | Reply::Retention(_) | Reply::History(_) => {
+            return Event::Fail(Refusal::Unavailable);
+        }
         Reply::Pushed(outcomes) => Answer::Pushed(outcomes.iter().map(|outcome| pushed(names, outcome)).collect()),
         Reply::Popped(None) => Answer::Popped(Delivery::default()),
         Reply::Popped(Some(delivery)) => Answer::Popped(popped(names, &delivery)),

@@ -281,6 +281,8 @@ impl World {
                 match place.seats[usize::from(seat)].broker.poll() {
                     Some(Output::Reply(id, reply)) => self.replied(host, seat, id, reply),
                     Some(Output::Store(call, request)) => self.ask_store(host, seat, call, request),
+                    // For an operator's log.
+                    Some(Output::Notice(_)) => {}
                     None => break,
                 }
             }

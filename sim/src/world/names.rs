@@ -336,6 +336,9 @@ impl Names {
                 message: self.message_no(record.head.message),
                 retries: record.head.retries,
             },
+            // Retention's: no world has it yet.
+            Write::DropPartition(_) => Written::Other(0),
+            Write::History(_) => Written::Other(1),
             Write::DropDeadLetter(id) => Written::DropDeadLetter { id: self.dead_letter_no(*id) },
         }
     }

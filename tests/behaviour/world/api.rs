@@ -126,7 +126,9 @@ impl World {
     /// One call over a kept-alive connection of its own. Dropped before it ends, it hangs up.
     pub async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
         let (start, mut client) = self.idle_client().await;
-        let answer = client.call(method, path, body).await;
+        let described = format!("{method} {path}");
+        let answer = client.try_call_with(method, path, &self.headers, body).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{described}: {error}"));
         self.give_back(start, client);
         answer
     }

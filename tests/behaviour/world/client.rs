@@ -35,8 +35,20 @@ impl Client {
         path: &str,
         body: impl Into<Bytes>,
     ) -> Result<Answer, hyper::Error> {
+        self.try_call_with(method, path, &[], body).await
+    }
+
+    /// One call with more headers.
+    pub async fn try_call_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, String)],
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, hyper::Error> {
         self.sender.ready().await?;
         let request = Request::builder().method(method).uri(path).header("host", "tidegate.test");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
         let request = request.body(Full::new(body.into())).expect("tests write valid paths");
         Answer::read(self.sender.send_request(request).await?).await
     }

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::broker::Broker;
+use tidegate_core::name::PartitionId;
 use tidegate_core::record::QueueRecord;
 use tidegate_core::settings::Settings;
-use tidegate_core::store::{Commit, CommitNo, StoreReply, StoreRequest, Write};
+use tidegate_core::store::{Commit, CommitNo, ExtentRead, Record, SegmentRead, StoreReply, StoreRequest, Write};
 use tidegate_core::time::Timestamp;
 use tidegate_driver::{Clock, Handle};
 use tidegate_transport_http::{HttpSettings, Service};
@@ -34,6 +35,8 @@ const PIPE: usize = 1 << 20;
 #[derive(Clone)]
 pub struct World {
     inner: Arc<Inner>,
+    /// What each call says in its head.
+    headers: Vec<(&'static str, String)>,
 }
 
 struct Inner {
@@ -44,6 +47,7 @@ struct Inner {
     running: Mutex<Option<Running>>,
     /// Connections that wait for the next call, with the start of the broker they lead to.
     idle: Mutex<Vec<(u8, Client)>>,
+    http: Mutex<HttpSettings>,
 }
 
 /// What ends with the broker; the store does not.
@@ -65,8 +69,9 @@ impl World {
             starts: AtomicU8::new(0),
             running: Mutex::new(None),
             idle: Mutex::default(),
+            http: Mutex::default(),
         };
-        let world = World { inner: Arc::new(inner) };
+        let world = World { inner: Arc::new(inner), headers: Vec::new() };
         world.run(Settings::default());
         world
     }
@@ -81,6 +86,36 @@ impl World {
         let mut settings = self.stop().await;
         change(&mut settings);
         self.run(settings);
+    }
+
+    /// As `restart_with`, with other settings of its HTTP as well.
+    pub async fn restart_http(&self, change: impl FnOnce(&mut Settings, &mut HttpSettings)) {
+        let mut settings = self.stop().await;
+        change(&mut settings, &mut self.inner.http.lock().unwrap());
+        self.run(settings);
+    }
+
+    /// The same world for a caller whose calls all have this header.
+    pub fn with_header(&self, name: &'static str, value: impl Into<String>) -> World {
+        let mut headers = self.headers.clone();
+        headers.push((name, value.into()));
+        World { inner: Arc::clone(&self.inner), headers }
+    }
+
+    /// The time of the host's clock.
+    pub fn wall(&self) -> impl Fn() -> Timestamp + Send + Sync + 'static {
+        let clock = self.inner.clock;
+        move || clock.wall()
+    }
+
+    /// The payloads of a partition as they are stored.
+    pub fn stored(&self, partition: &str) -> Vec<String> {
+        let partition = PartitionId(partition.parse().expect("a partition's id"));
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        let read = StoreRequest::Read(vec![SegmentRead { partition, from: 0, end: 1_000 }]);
+        let StoreReply::Segments(lists) = store(self.inner.clock.wall(), read) else { panic!("no segments") };
+        let messages = lists.into_iter().flatten().flat_map(|slice| slice.messages);
+        messages.map(|message| String::from_utf8(message.payload.to_vec()).expect("JSON")).collect()
     }
 
     /// Shuts the broker down in good order; gives the settings it had.
@@ -115,7 +150,7 @@ impl World {
         let broker = Broker::new(settings.clone(), entropy);
         let store = store::Port::new(self.inner.clock, self.inner.store.clone(), self.inner.faults.clone());
         let (handle, task) = tidegate_driver::spawn(broker, store, self.inner.clock);
-        let service = Service::new(handle.clone(), HttpSettings::default());
+        let service = Service::new(handle.clone(), self.inner.http.lock().unwrap().clone());
         let running = Running { settings, handle, task, service, shutdown: CancellationToken::new() };
         *self.inner.running.lock().unwrap() = Some(running);
     }
@@ -135,6 +170,31 @@ impl World {
         let writes = vec![Write::Queue(Box::new(record))];
         let commit = Commit { fence, number, time: now, acknowledged: [None, None], writes };
         assert_eq!(store(now, StoreRequest::Commit(commit)), StoreReply::Committed);
+    }
+
+    /// How many partitions have rows below their watermarks, as the store itself tells.
+    pub fn rows_below_watermarks(&self) -> usize {
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        let slot = self.inner.faults.fence().slot;
+        let StoreReply::Page { records, .. } = store(self.inner.clock.wall(), StoreRequest::Load { slot, after: None })
+        else {
+            panic!("no page")
+        };
+        let mut after = records;
+        after.retain(|record| matches!(record, Record::Partition(_, tail) if tail.untrimmed));
+        after.len()
+    }
+
+    /// How many segments of a queue's partition have left their hashes behind, as the store itself tells.
+    pub async fn kept_hashes(&self, queue: &str) -> usize {
+        let queue = self.queue(queue).await;
+        let partition = queue["partitions"][0]["id"].as_str().and_then(|id| id.parse().ok()).map(PartitionId);
+        let reads = vec![ExtentRead { partition: partition.expect("a partition"), from: 0, hashes: true }];
+        let mut store = self.inner.store.lock().expect("no test panicked inside the store");
+        match store(self.inner.clock.wall(), StoreRequest::LoadExtents { reads, limit: 1_000 }) {
+            StoreReply::Extents(lists) => lists.iter().map(Vec::len).sum(),
+            other => panic!("no extents: {other:?}"),
+        }
     }
 
     /// Tells the broker to shut down and goes on at once; the world cannot be used for new connections afterwards.

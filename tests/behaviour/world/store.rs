@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate_core::error::{StoreError, StoreErrorKind};
-use tidegate_core::store::{Fence, StoreReply, StoreRequest};
+use tidegate_core::store::{Fence, StoreReply, StoreRequest, Write};
 use tidegate_core::time::{Span, Timestamp};
 use tidegate_driver::{Answer, Clock, Store};
 use tidegate_store_memory::MemoryStore;
@@ -55,6 +56,8 @@ pub struct Faults {
     calls: AtomicU64,
     /// The owner's fence, as it was last renewed.
     fence: Mutex<Option<Fence>>,
+    /// The payloads of every commit that was sent, whatever became of it.
+    sent: Mutex<Vec<Bytes>>,
 }
 
 impl Faults {
@@ -93,6 +96,11 @@ impl Faults {
         self.fence.lock().unwrap().expect("the owner has renewed its slot")
     }
 
+    /// The payloads of every commit that was sent so far, whatever became of it.
+    pub fn sent(&self) -> Vec<Bytes> {
+        self.sent.lock().unwrap().clone()
+    }
+
     /// Requests so far that were not about ownership.
     pub fn store_calls(&self) -> u64 {
         self.calls.load(Relaxed)
@@ -122,6 +130,13 @@ impl Port {
 
     fn answer(&self, request: StoreRequest) -> StoreReply {
         let commit = matches!(request, StoreRequest::Commit(_));
+        if let StoreRequest::Commit(commit) = &request {
+            let appended = commit.writes.iter().filter_map(|write| match write {
+                Write::Append(segment) => Some(segment.messages.iter().map(|message| message.payload.clone())),
+                _ => None,
+            });
+            self.faults.sent.lock().unwrap().extend(appended.flatten());
+        }
         if self.faults.away.load(Relaxed) || commit && take(&self.faults.failing) {
             let text = "the test took it away".into();
             return StoreReply::Failed(StoreError { kind: StoreErrorKind::Unavailable, text });

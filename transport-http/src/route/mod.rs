@@ -18,21 +18,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::http::request::Parts;
 use hyper::{HeaderMap, Response, StatusCode};
 use serde::Serialize;
 use tidegate_core::command::Command;
-use tidegate_core::name::{GroupName, NameError, PartitionName, QueueName, TenantId};
+use tidegate_core::name::{GroupName, NameError, PartitionName, QueueName};
 use tidegate_core::reply::Reply;
 use tidegate_driver::Receipt;
 
-use crate::Shared;
 use crate::body::Source;
+use crate::caller::Caller;
 use crate::error::Failure;
 use crate::forward::{self, Before};
 use crate::query::Query;
 use crate::receipt::{Body, Connection, Witness};
-use crate::router::{Endpoint, Parameters, Route};
+use crate::router::{Endpoint, Parameters};
+use crate::{Asked, Shared};
 
 /// The type of every body but the Prometheus text.
 pub(crate) const JSON: &str = "application/json";
@@ -43,9 +43,7 @@ pub(crate) type Outcome = Result<Response<Body>, Failure>;
 /// Finds the handler of a request and lets it answer.
 pub(crate) async fn dispatch(
     shared: &Shared,
-    head: &Parts,
-    route: &Route,
-    parameters: &Parameters<'_>,
+    asked: &Asked<'_>,
     body: &mut Source,
     connection: &Arc<Connection>,
     before: Before,
@@ -53,14 +51,15 @@ pub(crate) async fn dispatch(
     let exchange = Exchange {
         shared,
         connection,
-        parameters,
-        query: Query::new(head.uri.query()),
-        headers: &head.headers,
+        parameters: asked.parameters,
+        query: Query::new(asked.head.uri.query()),
+        headers: &asked.head.headers,
+        caller: &asked.caller,
         body,
         before,
         forwarder: None,
     };
-    match route.endpoint {
+    match asked.route.endpoint {
         Endpoint::Push => push::push(exchange).await,
         Endpoint::PopQueue => pop::queue(exchange).await,
         Endpoint::PopPartition => pop::partition(exchange).await,
@@ -81,6 +80,7 @@ async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
         Endpoint::ListNamespaces => queues::list_namespaces(exchange).await,
         Endpoint::ListTasks => queues::list_tasks(exchange).await,
         Endpoint::DescribeQueue => queues::describe(exchange).await,
+        Endpoint::PreviewRetention => queues::preview_retention(exchange).await,
         Endpoint::DeleteQueue => queues::delete(exchange).await,
         Endpoint::ListGroups => groups::list(exchange).await,
         Endpoint::ListLagging => groups::lagging(exchange).await,
@@ -115,6 +115,7 @@ struct Exchange<'r> {
     parameters: &'r Parameters<'r>,
     query: Query<'r>,
     headers: &'r HeaderMap,
+    caller: &'r Caller,
     body: &'r mut Source,
     before: Before,
     /// The body of a pop that another broker sent on: it ends when the answer was written to the client.
@@ -129,7 +130,7 @@ impl Exchange<'_> {
 
     /// Orders `command` and waits for the reply. Dropped meanwhile, the broker hears that the client is gone.
     async fn ask(&self, command: Command) -> Result<Reply, Failure> {
-        match self.shared.slots.local(TenantId::DEFAULT).call(TenantId::DEFAULT, command).await.0 {
+        match self.shared.slots.local(self.caller.tenant).call(self.caller.tenant, command).await.0 {
             Reply::Refused(rejection) => Err(rejection.into()),
             reply => Ok(reply),
         }
@@ -147,7 +148,7 @@ impl Exchange<'_> {
                 None => connection.departed().await,
             }
         };
-        let mut call = pin!(self.shared.slots.local(TenantId::DEFAULT).call(TenantId::DEFAULT, command));
+        let mut call = pin!(self.shared.slots.local(self.caller.tenant).call(self.caller.tenant, command));
         let answered = tokio::select! {
             biased;
             answered = call.as_mut() => answered,

@@ -14,7 +14,7 @@ pub(super) async fn push(mut exchange: Exchange<'_>) -> Outcome {
         // Nothing that a broker could decide.
         return Ok(json(StatusCode::CREATED, b"[]".to_vec()));
     }
-    let command = wire::command(&items, &body)?;
+    let command = wire::command(&items, &body, exchange.caller.subject.as_ref())?;
     match exchange.ask(Command::Push(command)).await? {
         Reply::Pushed(outcomes) => Ok(json(StatusCode::CREATED, wire::answer(&items, &outcomes))),
         other => Err(unexpected(&other)),

@@ -6,7 +6,7 @@ use tidegate_core::reply::{QueueSummary, Reply};
 
 use super::{Exchange, Outcome, serialized, unexpected};
 use crate::error::Failure;
-use crate::wire::queues as wire;
+use crate::wire::{queues as wire, retention};
 
 async fn queues(exchange: &Exchange<'_>) -> Result<Vec<QueueSummary>, Failure> {
     match exchange.ask(Command::ListQueues).await? {
@@ -31,6 +31,14 @@ pub(super) async fn describe(exchange: Exchange<'_>) -> Outcome {
     match exchange.ask(Command::DescribeQueue { queue: exchange.queue(0)? }).await? {
         Reply::Queue(Some(queue)) => serialized(StatusCode::OK, &wire::Detail::new(&queue)),
         Reply::Queue(None) => Err(Failure::not_found("Queue not found")),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(super) async fn preview_retention(exchange: Exchange<'_>) -> Outcome {
+    match exchange.ask(Command::PreviewRetention { queue: exchange.queue(0)? }).await? {
+        Reply::Retention(Some(preview)) => serialized(StatusCode::OK, &retention::Preview::new(&preview)),
+        Reply::Retention(None) => Err(Failure::not_found("Queue not found")),
         other => Err(unexpected(&other)),
     }
 }

@@ -11,7 +11,7 @@ use crate::wire::transaction::{self as wire, Answer, Unfit};
 pub(super) async fn transaction(mut exchange: Exchange<'_>) -> Outcome {
     let body = exchange.body().await?;
     let id = (exchange.shared.settings.mint)();
-    let (command, echoes) = match wire::command(&body) {
+    let (command, echoes) = match wire::command(&body, exchange.caller.subject.as_ref()) {
         Ok(read) => read,
         Err(Unfit::Body(failure)) => return Err(failure),
         Err(Unfit::Shape(error)) => {

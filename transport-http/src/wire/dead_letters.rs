@@ -38,6 +38,9 @@ struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_available: Option<bool>,
     producer_sub: Option<&'a str>,
+    /// Only sent where it is true: the payload is stored encrypted, and shown in plain text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_encrypted: Option<bool>,
     /// The message's, which sorts like its offset (36.16).
     created_at: String,
     failed_at: String,
@@ -63,6 +66,7 @@ fn row(row: &DeadLetterRow) -> Row<'_> {
         data: json::raw(row.payload.as_ref()),
         payload_available: row.payload.is_none().then_some(false),
         producer_sub: row.producer.as_deref(),
+        is_encrypted: row.encrypted.then_some(true),
         created_at: time::micros(row.head.created),
         failed_at: time::millis(row.head.failed),
     }

@@ -12,4 +12,5 @@ pub(crate) mod payload;
 pub(crate) mod pop;
 pub(crate) mod push;
 pub(crate) mod queues;
+pub(crate) mod retention;
 pub(crate) mod transaction;

@@ -1,6 +1,7 @@
 //! Push: a bare array comes back, one element per item. (queen-http.md 4)
 
 use bytes::Bytes;
+use compact_str::CompactString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::command::{Push, PushGroup};
@@ -38,20 +39,30 @@ pub(crate) fn items(body: &Bytes) -> Result<Vec<Object<PushItem<'_>>>, Failure> 
     push.items.ok_or_else(|| Failure::bad_body("items is missing, expected an array"))
 }
 
-/// The command for `items`, whose payloads are slices of `body`.
-pub(crate) fn command(items: &[Object<PushItem<'_>>], body: &Bytes) -> Result<Push, Failure> {
+/// The command for `items`, whose payloads are slices of `body`, pushed by `subject`.
+pub(crate) fn command(
+    items: &[Object<PushItem<'_>>],
+    body: &Bytes,
+    subject: Option<&CompactString>,
+) -> Result<Push, Failure> {
     if let [Object(item)] = items {
         // The common case without a table of groups.
-        let (queue, partition, message) = item.message(0, body)?;
+        let (queue, partition, message) = item.message(0, body, subject)?;
         let group = PushGroup { queue, partition, items: vec![(0, message)] };
         return Ok(Push { groups: vec![group], items: 1 });
     }
-    let messages: Result<Vec<_>, _> = items.iter().zip(0..).map(|(Object(item), n)| item.message(n, body)).collect();
+    let messages: Result<Vec<_>, _> =
+        items.iter().zip(0..).map(|(Object(item), n)| item.message(n, body, subject)).collect();
     Ok(Push::new(messages?))
 }
 
 impl PushItem<'_> {
-    fn message(&self, index: usize, body: &Bytes) -> Result<(QueueName, PartitionName, NewMessage), Failure> {
+    fn message(
+        &self,
+        index: usize,
+        body: &Bytes,
+        subject: Option<&CompactString>,
+    ) -> Result<(QueueName, PartitionName, NewMessage), Failure> {
         let missing =
             |field, expected| Failure::bad_body(format!("items[{index}].{field} is missing, expected {expected}"));
         let wrong = |field| move |error: NameError| Failure::bad_name(&format!("items[{index}].{field}"), error);
@@ -66,7 +77,7 @@ impl PushItem<'_> {
             transaction: transaction.transpose().map_err(wrong("transactionId"))?,
             payload: payload::slice(payload, body, || format!("items[{index}]"))?,
             trace: None,
-            producer: None,
+            producer: subject.cloned(),
         };
         Ok((QueueName::new(queue).map_err(wrong("queue"))?, partition, message))
     }
@@ -117,7 +128,7 @@ mod tests {
 
     fn parsed(body: &str) -> Result<Push, String> {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        items(&body).and_then(|items| command(&items, &body)).map_err(|failure| failure.text())
+        items(&body).and_then(|items| command(&items, &body, None)).map_err(|failure| failure.text())
     }
 
     fn refused(body: &str, expected: &str) {

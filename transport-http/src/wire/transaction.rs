@@ -1,6 +1,7 @@
 //! Transactions: pushes and acks, all or nothing. (queen-http.md 10)
 
 use bytes::Bytes;
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::command::{LeaseProof, Operation, Transaction};
@@ -82,14 +83,14 @@ pub(crate) enum Echo {
     Ack(String),
 }
 
-/// The command, and what its answer repeats of each operation.
-pub(crate) fn command(body: &Bytes) -> Result<(Transaction, Vec<Echo>), Unfit> {
+/// The command, whose messages `subject` pushes, and what its answer repeats of each operation.
+pub(crate) fn command(body: &Bytes, subject: Option<&CompactString>) -> Result<(Transaction, Vec<Echo>), Unfit> {
     let Object(transaction) = parse::<Object<TransactionBody>>(body)?;
     let raw = transaction.operations.map_or("", RawValue::get);
     if !raw.starts_with('[') {
         return Err(Unfit::Shape(NO_OPERATIONS));
     }
-    let mut read = Reader { body, operations: Vec::new(), echoes: Vec::new(), malformed: None };
+    let mut read = Reader { body, subject, operations: Vec::new(), echoes: Vec::new(), malformed: None };
     for (n, raw) in parse_below::<Vec<&RawValue>>("operations", raw.as_bytes())?.into_iter().enumerate() {
         read.operation(&format!("operations[{n}]"), raw.get())?;
     }
@@ -103,6 +104,7 @@ pub(crate) fn command(body: &Bytes) -> Result<(Transaction, Vec<Echo>), Unfit> {
 
 struct Reader<'b> {
     body: &'b Bytes,
+    subject: Option<&'b CompactString>,
     operations: Vec<Operation>,
     echoes: Vec<Echo>,
     /// The first partition id that is none.
@@ -154,7 +156,7 @@ impl<'b> Reader<'b> {
         };
         let trace = item.trace.and_then(|raw| serde_json::from_str::<Text>(raw.get()).ok());
         let trace = trace.and_then(|text| Uuid::try_parse(&text).ok()).map(TraceId);
-        let message = NewMessage { transaction, payload, trace, producer: None };
+        let message = NewMessage { transaction, payload, trace, producer: self.subject.cloned() };
         self.echoes.push(Echo::Push(given.map(|id| id.0.into_owned()), queue.clone()));
         self.operations.push(Operation::Push { queue, partition, message });
         Ok(())
@@ -282,7 +284,7 @@ mod tests {
     const PARTITION: &str = "00000000-0000-4000-8000-000000000001";
 
     fn read(body: &str) -> Result<(Transaction, Vec<Echo>), String> {
-        command(&Bytes::copy_from_slice(body.as_bytes())).map_err(|unfit| match unfit {
+        command(&Bytes::copy_from_slice(body.as_bytes()), None).map_err(|unfit| match unfit {
             Unfit::Body(failure) => failure.text(),
             Unfit::Shape(error) => error.to_owned(),
             Unfit::RolledBack(error) => error,

@@ -10,6 +10,7 @@ mod loads;
 mod log;
 mod owner;
 mod records;
+mod retention;
 mod samples;
 mod slots;
 
@@ -100,6 +101,15 @@ pub const PROMISES: &[Promise] = promises! {
         a_trim_of_an_empty_queue_removes_it,
         a_trim_leaves_other_queues_alone,
         a_trim_needs_the_fence;
+    retention:
+        extents_are_given_oldest_first_up_to_a_limit,
+        a_trim_removes_messages_and_leaves_younger_hashes,
+        a_log_goes_on_where_all_of_it_was_deleted,
+        a_load_tells_what_is_left_to_trim,
+        a_trim_below_watermarks_needs_the_fence,
+        a_dropped_partition_is_gone_with_its_cursors,
+        history_adds_up_and_outlives_its_queue,
+        a_partition_with_messages_in_a_failed_commit_is_as_it_was;
 };
 
 /// Checks every promise, each on a store of its own that `make` gives.

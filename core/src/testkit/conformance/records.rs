@@ -11,8 +11,8 @@ use super::samples::{
     queue_with_partition, subscription, tail_of, time,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::{Cursor, CursorRecord, PartitionRecord, QueueRecord, StartFrom, SubscriptionRecord};
-use crate::store::{Record, Write};
+use crate::record::{Cursor, CursorRecord, PartitionRecord, QueueRecord, StartFrom, SubscriptionRecord, Trimmed};
+use crate::store::{LogTail, Record, Write};
 
 /// An owner whose slot holds queue 1 with partition 1.
 fn begin(store: &mut dyn Store) -> Owner {
@@ -37,10 +37,12 @@ pub(super) fn a_partition_is_set_whole(store: &mut dyn Store) {
     let mut owner = begin(store);
     let last = plain_segment(1, 3, 3);
     owner.commit(store, vec![Write::Append(plain_segment(1, 0, 3)), Write::Append(last.clone())]);
-    let changed = PartitionRecord { log_start: 4, created: time(77), ..partition(1, 1) };
+    let trimmed = Trimmed { hash_start: 2, bytes: 17, last: Some(time(5)) };
+    let changed = PartitionRecord { log_start: 4, created: time(77), trimmed, ..partition(1, 1) };
     owner.commit(store, vec![Write::Partition(changed.clone())]);
     let records = load(store, SLOT);
-    assert!(records.contains(&Record::Partition(changed, tail_of(&last))));
+    let tail = LogTail { untrimmed: true, ..tail_of(&last) };
+    assert!(records.contains(&Record::Partition(changed, tail)));
     owner.commit(store, vec![Write::Append(plain_segment(1, 6, 1))]);
 }
 

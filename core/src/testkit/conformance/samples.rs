@@ -14,7 +14,7 @@ use crate::name::{
 use crate::options::{Labels, QueueOptions};
 use crate::record::{
     Cursor, CursorRecord, DeadLetterHead, DeadLetterRecord, Lease, NewSegment, PartitionRecord, QueueRecord,
-    SegmentHead, StartFrom, SubscriptionRecord,
+    SegmentHead, StartFrom, SubscriptionRecord, Trimmed,
 };
 use crate::store::{LogTail, Write};
 use crate::time::Timestamp;
@@ -71,6 +71,7 @@ pub(super) fn partition(number: u64, queue: u64) -> PartitionRecord {
             .unwrap_or_else(|error| panic!("a partition's name {error}")),
         created: time(number as i64),
         log_start: 0,
+        trimmed: Trimmed::default(),
     }
 }
 
@@ -112,7 +113,7 @@ pub(super) fn head_of(segment: &NewSegment) -> SegmentHead {
 /// Where a log ends whose last segment is `segment`.
 pub(super) fn tail_of(segment: &NewSegment) -> LogTail {
     let next = segment.start + segment.messages.len() as u64;
-    LogTail { next, last: Some(segment.created), total: segment.total }
+    LogTail { next, last: Some(segment.created), total: segment.total, untrimmed: false }
 }
 
 pub(super) fn stored(message: &NewMessage) -> StoredMessage {

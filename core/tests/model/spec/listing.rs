@@ -227,6 +227,7 @@ impl Model {
             MessageStatus::Pending
         };
         let must = MessageDetail {
+            encrypted: false,
             id: message.id,
             transaction: message.transaction_text().into(),
             payload: Some(message.payload.clone()),
@@ -283,6 +284,7 @@ impl Model {
         for ((queue, partition, dead), is) in page.into_iter().zip(told) {
             let message = &dead.message;
             let must = DeadLetterRow {
+                encrypted: false,
                 id: dead.id,
                 queue: queue.name.clone(),
                 partition_name: partition.name.clone(),
