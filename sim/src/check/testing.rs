@@ -2,9 +2,9 @@
 
 use super::all;
 use crate::history::{
-    AckItem, Acked, Answer, Appended, At, ClientNo, Committed, Delivered, Delivery, Event, Fault, Findings, GroupNo,
-    HostNo, Item, Key, LaneNo, LeaseNo, Leased, MessageNo, OpNo, Operation, Options, PartitionNo, PayloadNo, Phase,
-    Pop, Proof, Pushed, QueueIdNo, QueueNo, Record, Scope, Stamp, Start, Status, TenantNo, Terms, TextNo, Written,
+    AckItem, Acked, Answer, Appended, At, ClientNo, Committed, Delivered, Delivery, Event, Findings, GroupNo, HostNo,
+    Item, Key, LaneNo, LeaseNo, Leased, MessageNo, OpNo, Operation, Options, PartitionNo, PayloadNo, Phase, Pop, Proof,
+    Pushed, QueueIdNo, QueueNo, Record, Scope, Stamp, Start, Status, TenantNo, Terms, TextNo, Written,
 };
 
 /// Store time at the beginning.
@@ -87,10 +87,6 @@ impl Story {
 
     pub fn phase(&mut self, phase: Phase) -> &mut Self {
         self.event(0, Event::Phase(phase))
-    }
-
-    pub fn fault(&mut self, fault: Fault) -> &mut Self {
-        self.event(0, Event::Fault(fault))
     }
 
     /// Message `n` is written at `start` of lane 0, with the content and perhaps the id of the same number.
