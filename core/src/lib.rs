@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+pub mod activity;
 pub mod broker;
 pub mod command;
 pub mod error;
