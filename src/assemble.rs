@@ -13,13 +13,16 @@ use tidegate_core::store::Slot;
 use tidegate_driver::{Clock, Immediate, JoinError, Joined, Slots, join, spawn_slots};
 use tidegate_store_memory::MemoryStore;
 use tidegate_store_postgres::{PgMembership, PgSettings, PgStore};
-use tidegate_transport_http::{Authenticator, HttpSettings, Peers, Service};
+use tidegate_transport_http::{Authenticator, HttpSettings, Peers, Service, StoreFigures};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::{Postgres, Settings, Store, Tokens};
 use crate::system;
+
+/// What a store has to tell of itself.
+type Figures = Arc<dyn Fn() -> StoreFigures + Send + Sync>;
 
 /// A broker that serves.
 pub struct Running {
@@ -52,8 +55,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
     let mint = system::minting(entropy()?);
     let stop = CancellationToken::new();
     let authenticator = authenticator(settings)?;
-    let serve = |slots: &Slots| -> anyhow::Result<JoinHandle<()>> {
-        let http = HttpSettings { authenticator, ..http_settings(settings, entropy()?) };
+    let serve = |slots: &Slots, figures: Figures| -> anyhow::Result<JoinHandle<()>> {
+        let http = HttpSettings { authenticator, store_figures: figures, ..http_settings(settings, entropy()?) };
         let service = Service::new(slots.clone(), http);
         Ok(tokio::spawn(tidegate_transport_http::serve(listener, service, stop.clone())))
     };
@@ -66,7 +69,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
                 let store = Immediate::new(clock, move |now, request| store.call(now, request));
                 (Broker::new(broker_settings(settings, slot), seeds[usize::from(slot.0)]), store)
             });
-            let http = serve(&slots)?;
+            let http = serve(&slots, Arc::new(StoreFigures::default))?;
             (slots, brokers, http, None)
         }
         Store::Postgres(Postgres(postgres)) => {
@@ -81,7 +84,18 @@ pub async fn start(settings: &Settings) -> anyhow::Result<Running> {
                 (Broker::new(settings, seeds[usize::from(slot.0)]), store.clone())
             });
             // Others that look at this address must find somebody from now on.
-            let http = serve(&slots)?;
+            let told = store.clone();
+            let figures = move || {
+                let figures = told.figures();
+                StoreFigures {
+                    pool_size: figures.connections,
+                    pool_idle: figures.idle,
+                    cache_hits: figures.hits,
+                    cache_misses: figures.misses,
+                    cache_bytes: figures.cached,
+                }
+            };
+            let http = serve(&slots, Arc::new(figures))?;
             let mint = move || compact_str::format_compact!("{}", mint());
             let joined = join(slots.clone(), PgMembership::new(&store), Peers::default(), me, clock, mint).await;
             (slots, brokers, http, Some(joined.map_err(cannot_join)?))

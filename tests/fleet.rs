@@ -243,6 +243,41 @@ struct Seen {
 }
 
 #[test]
+fn a_switch_set_at_one_broker_holds_at_every_other_and_outlives_them_all() {
+    let mut fleet = Fleet::start(2);
+    let set = |broker: &Broker, path: &str, on: bool| {
+        let body = format!(r#"{{"enabled":{on}}}"#);
+        assert_eq!(Client::of(broker).ask("POST", path, &body).expect("it answers").0, 200);
+    };
+    let (push, pop) = ("/api/v1/system/maintenance", "/api/v1/system/maintenance/pop");
+    set(&fleet.brokers[0], push, true);
+    set(&fleet.brokers[1], pop, true);
+    // At once means within a heartbeat.
+    thread::sleep(Duration::from_secs(1));
+    for broker in &fleet.brokers {
+        let (status, text) = Client::of(broker).push("q", "x").expect("it answers");
+        assert_eq!((status, text.contains("push maintenance is on")), (503, true), "{text}");
+        let (status, _) =
+            Client::of(broker).ask("GET", "/api/v1/pop/queue/q?wait=true&timeout=9000", "").expect("it answers");
+        assert_eq!(status, 204);
+    }
+    for mut broker in fleet.brokers.drain(..) {
+        signal(&mut broker, Signal::KILL);
+        let _ = broker.process().wait();
+    }
+    let broker = fleet.add();
+    let (_, text) = Client::of(broker).ask("GET", push, "").expect("it answers");
+    assert!(text.contains(r#""maintenanceMode":true,"popMaintenanceMode":true"#), "{text}");
+    set(broker, push, false);
+    set(broker, pop, false);
+    let begun = Instant::now();
+    while Client::of(broker).push("q", "x").expect("it answers").0 != 201 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody takes the slot");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn a_rolling_restart_under_load_fails_and_stalls_nobody() {
     let mut fleet = Fleet::start(3);
     let urls = Arc::new(Mutex::new(fleet.brokers.iter().map(|broker| broker.url().to_owned()).collect::<Vec<_>>()));

@@ -551,6 +551,40 @@ async fn what_is_not_served_is_told_apart_from_what_is_empty(store: Store) {
     assert_eq!(listed["queues"][0]["messages"]["total"], 3);
 }
 
+async fn the_admin_reaches_what_operators_need(store: Store) {
+    let (_broker, queen) = start(store);
+    push_numbers(queen.queue("shop.mail"), 0..3).await;
+    let taken = looking(queen.queue("shop.mail").group("g").batch(1)).pop().await.unwrap();
+    let (partition, transaction) = (taken[0].partition_id.clone(), taken[0].transaction_id.clone());
+    let admin = queen.admin();
+    assert_eq!(admin.overview().await.unwrap()["messages"]["total"], 3);
+    assert_eq!(admin.namespaces().await.unwrap()["namespaces"][0]["namespace"], "shop");
+    assert_eq!(admin.tasks().await.unwrap()["tasks"][0]["task"], "mail");
+    let depth = admin.queue_depth("shop.mail", Some("g")).await.unwrap();
+    assert_eq!((&depth["groups"][0]["leased"], &depth["groups"][0]["pending"]), (&1.into(), &2.into()));
+    let listed = admin.list_messages(&[("queue", "shop.mail".to_owned())]).await.unwrap();
+    assert_eq!(listed["messages"].as_array().map(Vec::len), Some(3));
+    assert_eq!(admin.message(&partition, &transaction).await.unwrap()["status"], "processing");
+    assert_eq!(admin.status(&[]).await.unwrap()["queues"]["total"], 1);
+    assert_eq!(admin.queue_stats(&[]).await.unwrap()["queues"][0]["name"], "shop.mail");
+    assert_eq!(admin.queue_detail("shop.mail", &[]).await.unwrap()["totals"]["messages"]["total"], 3);
+    assert!(admin.analytics(&[]).await.unwrap()["dataPoints"].is_array());
+    assert!(admin.system_metrics(&[]).await.unwrap()["replicas"].is_array());
+    assert!(admin.worker_metrics(&[]).await.unwrap()["timeSeries"].is_array());
+    assert!(admin.postgres_stats().await.unwrap()["tableSizes"].is_array());
+    assert_eq!(admin.refresh_consumer_stats().await.unwrap()["queuesUpdated"], 1);
+    assert!(admin.trace_names(&[]).await.unwrap()["trace_names"].is_array());
+    assert!(admin.traces_by_name("x", &[]).await.unwrap()["traces"].is_array());
+    assert!(admin.traces_for_message(&partition, &transaction).await.unwrap()["traces"].is_array());
+    assert_eq!(admin.set_pop_maintenance(true).await.unwrap().pop_maintenance_mode, Some(true));
+    assert!(looking(queen.queue("shop.mail").group("h")).pop().await.unwrap().is_empty());
+    assert_eq!(admin.set_pop_maintenance(false).await.unwrap().pop_maintenance_mode, Some(false));
+    assert_eq!(admin.set_maintenance(true).await.unwrap().maintenance_mode, Some(true));
+    assert_eq!(admin.maintenance().await.unwrap().maintenance_mode, Some(true));
+    admin.set_maintenance(false).await.unwrap();
+    push_numbers(queen.queue("shop.mail"), 3..4).await;
+}
+
 /// The one list of cases, run over every store.
 macro_rules! cases {
     ($($case:ident),+ $(,)?) => {
@@ -597,5 +631,6 @@ cases!(
     awkward_partition_names_work_on_every_route,
     payloads_come_back_unchanged,
     one_pop_takes_several_partitions_under_one_lease,
-    what_is_not_served_is_told_apart_from_what_is_empty
+    what_is_not_served_is_told_apart_from_what_is_empty,
+    the_admin_reaches_what_operators_need
 );

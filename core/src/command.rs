@@ -1,14 +1,18 @@
 //! What a client can ask. Everything here is already parsed: names are valid, ids are ids, times are times.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use compact_str::CompactString;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::message::NewMessage;
-use crate::name::{GroupName, LeaseId, PartitionId, PartitionName, QueueName, TransactionId};
+use crate::name::{DeadLetterId, GroupName, LeaseId, PartitionId, PartitionName, QueueName, TransactionId};
 use crate::options::{Labels, QueueOptions};
 use crate::record::StartFrom;
+use crate::reply::MessageStatus;
+use crate::store::TracesOf;
 use crate::time::{Span, Timestamp};
 
 /// A transport's number for one call; never reused in a process.
@@ -97,6 +101,22 @@ pub enum Command {
         /// Whose dead letter; the newest failure without it.
         group: Option<GroupName>,
     },
+    /// Move the dead letter of this id back to the tail of its partition. `Reply::Replayed`
+    ReplayRow(DeadLetterId),
+    /// Remove all dead letters of a queue, or those of one group. `Reply::DeadLettersDropped`
+    PurgeDeadLetters {
+        /// The queue.
+        queue: QueueName,
+        /// Only of this group.
+        group: Option<GroupName>,
+    },
+    /// A page of messages, newest first. `Reply::Messages`
+    ListMessages(Box<MessageFilter>),
+    /// How many messages wait for each group of a queue, and what for. `Reply::Depth`
+    QueueDepth {
+        /// The queue.
+        queue: QueueName,
+    },
     /// A page of dead letters, newest failure first. `Reply::DeadLetters`
     ListDeadLetters {
         /// Only of this queue.
@@ -107,6 +127,28 @@ pub enum Command {
         limit: usize,
         /// Rows skipped.
         offset: usize,
+    },
+    /// Note something about a message's way. `Reply::Traced`
+    Trace(Box<NewTrace>),
+    /// Traces of a message or of a name. `Reply::Traces`
+    ReadTraces(TracesOf),
+    /// A page of the names that traces carry. `Reply::TraceNames`
+    ReadTraceNames {
+        /// Rows at most.
+        limit: u64,
+        /// Rows skipped.
+        offset: u64,
+    },
+    /// What happened on queues, in buckets. `Reply::Activity`
+    ReadActivity {
+        /// Only of this queue.
+        queue: Option<QueueName>,
+        /// From this time on; an hour ago without it.
+        from: Option<Timestamp>,
+        /// Before this time; now without it.
+        until: Option<Timestamp>,
+        /// How long a bucket is; by the length of the whole without it.
+        bucket: Option<Span>,
     },
     /// What each retention rule would delete of a queue now; deletes nothing. `Reply::Retention`
     PreviewRetention {
@@ -131,6 +173,44 @@ pub struct Address {
     pub partition: PartitionId,
     /// The message's transaction id.
     pub transaction: TransactionId,
+}
+
+/// Which messages a listing shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MessageFilter {
+    /// Only of this queue.
+    pub queue: Option<QueueName>,
+    /// Only of partitions of this name.
+    pub partition: Option<PartitionName>,
+    /// Only of queues with these labels; an empty one matches every label.
+    pub labels: Labels,
+    /// Only those that queue mode sees like this.
+    pub status: Option<MessageStatus>,
+    /// Committed at or after this time; an hour ago without it.
+    pub from: Option<Timestamp>,
+    /// Committed before this time.
+    pub until: Option<Timestamp>,
+    /// Rows at most.
+    pub limit: usize,
+    /// Rows skipped.
+    pub offset: usize,
+}
+
+/// A trace that is to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewTrace {
+    /// The message's partition.
+    pub partition: PartitionId,
+    /// Its transaction id.
+    pub transaction: TransactionId,
+    /// The group that worked on it.
+    pub group: GroupName,
+    /// What kind of thing happened.
+    pub event: CompactString,
+    /// Any JSON.
+    pub data: Bytes,
+    /// What it is found by.
+    pub names: Vec<CompactString>,
 }
 
 /// Messages for any number of partitions, grouped so that each group is decided as one.

@@ -14,6 +14,9 @@ pub enum Rejection {
     /// Another broker owns the slot, or nobody does; certainly not executed.
     #[error("no broker owns this tenant's slot right now; nothing was done")]
     NotOwner,
+    /// Push maintenance is on; certainly nothing was stored.
+    #[error("push maintenance is on; nothing was stored")]
+    Maintenance,
     /// This broker is shutting down; certainly not executed.
     #[error("the broker is shutting down; nothing was done")]
     Draining,
@@ -33,6 +36,7 @@ impl Rejection {
             Rejection::StoreUnavailable | Rejection::NotOwner | Rejection::Draining => "store_unavailable",
             Rejection::OutcomeUnknown => "outcome_unknown",
             Rejection::NoKey | Rejection::ForeignKey => "no_encryption_key",
+            Rejection::Maintenance => "maintenance",
         }
     }
 }

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::limits::{FREE_FOR_ALL, TAKEOVER};
 use crate::name::TenantId;
+use crate::settings::Maintenance;
 use crate::store::Slot;
 use crate::time::Moment;
 
@@ -61,6 +62,8 @@ pub struct FleetView {
     pub owners: Vec<Option<CompactString>>,
     /// Goes up when anything outside the slots changed (design.md 4.8).
     pub revision: u64,
+    /// What operators have switched off.
+    pub maintenance: Maintenance,
 }
 
 /// What a look at another broker's address showed.

@@ -13,6 +13,7 @@ extern crate alloc;
 #[macro_use]
 pub mod plant;
 
+pub mod activity;
 pub mod broker;
 pub mod command;
 pub mod error;

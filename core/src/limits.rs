@@ -18,7 +18,7 @@ pub const MAX_COMMITS_IN_FLIGHT: usize = 2;
 pub const MAX_COMMIT_BYTES: usize = 8 * 1_024 * 1_024;
 /// Writes in one commit; one larger request goes alone.
 pub const MAX_COMMIT_WRITES: usize = 5_000;
-/// Partitions that one step of a seek or a group's deletion touches.
+/// Partitions that one step of a seek or a group's deletion touches, and dead letters that one of a purge removes.
 pub const MAX_STEP_PARTITIONS: usize = 4_096;
 /// Segments that one trim of a deleted queue removes.
 pub const MAX_TRIM_SEGMENTS: u32 = 1_000;
@@ -29,6 +29,23 @@ pub const MAX_PAGE_HEADS: usize = 1_000;
 /// Hashes in one page of a log, give or take one segment's.
 pub const MAX_PAGE_HASHES: usize = 100_000;
 
+/// How far back a listing of messages goes that does not say.
+pub const LISTED_AGE: Span = Span::from_secs(3_600);
+/// Messages that a listing looks at before it gives the page it has: one that shows few of many must not hold everybody up.
+pub const MAX_LISTED_LOOKS: usize = 100_000;
+
+/// Queues of which a slot's owner writes down what happened in a minute: the busiest.
+pub const MAX_ACTIVITY_QUEUES: usize = 500;
+/// Queues of a slot that metrics have a label for: the busiest of the last minute.
+pub const MAX_LABELLED_QUEUES: usize = 100;
+/// Rows of activity that one commit removes.
+pub const MAX_ACTIVITY_DROPPED: u32 = 5_000;
+/// Buckets of activity in one answer.
+pub const MAX_ACTIVITY_READ: usize = 20_000;
+/// Traces of one message that are shown.
+pub const MAX_TRACES_READ: u64 = 1_000;
+/// Names that one trace may carry.
+pub const MAX_TRACE_NAMES: usize = 100;
 /// Partitions below whose watermarks one trim removes rows.
 pub const MAX_TRIM_PARTITIONS: usize = 256;
 /// Segments that a dry run of retention looks at in one request.

@@ -2,7 +2,9 @@
 //! back equal.
 
 use alloc::vec::Vec;
+use bytes::Bytes;
 use compact_str::CompactString;
+use uuid::Uuid;
 
 use crate::message::{NewMessage, StoredMessage};
 use crate::name::{
@@ -278,5 +280,32 @@ pub struct DeadLetterHead {
     /// When it was filed.
     pub failed: Timestamp,
     /// Commit time of its message.
+    pub created: Timestamp,
+}
+
+/// What a client noted about a message's way. It outlives the message and its queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceRecord {
+    /// UUID v7.
+    pub id: Uuid,
+    /// Whose.
+    pub tenant: TenantId,
+    /// The message's partition.
+    pub partition: PartitionId,
+    /// Its transaction id; the message need not exist.
+    pub transaction: CompactString,
+    /// The queue's name when it was written.
+    pub queue: QueueName,
+    /// The partition's name.
+    pub partition_name: PartitionName,
+    /// The group that worked on it.
+    pub group: GroupName,
+    /// What kind of thing happened.
+    pub event: CompactString,
+    /// Any JSON.
+    pub data: Bytes,
+    /// What it is found by, besides its message; each name once.
+    pub names: Vec<CompactString>,
+    /// When it was written.
     pub created: Timestamp,
 }

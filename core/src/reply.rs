@@ -4,13 +4,15 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use compact_str::CompactString;
 
+use crate::activity::ActivityRow;
 use crate::error::Rejection;
 use crate::message::StoredMessage;
 use crate::name::{
     DeadLetterId, GroupName, LeaseId, MessageId, PartitionId, PartitionName, QueueId, QueueName, TraceId,
 };
 use crate::options::{Labels, QueueOptions};
-use crate::record::{DeadLetterHead, HistoryRecord, RetentionRule, Tally};
+use crate::record::{DeadLetterHead, HistoryRecord, RetentionRule, Tally, TraceRecord};
+use crate::store::TraceName;
 use crate::time::{Span, Timestamp};
 
 /// The answer to a command, one variant per kind of command.
@@ -79,6 +81,18 @@ pub enum Reply {
     Replayed(Option<Replayed>),
     /// One page.
     DeadLetters(Vec<DeadLetterRow>),
+    /// One page, newest first, and how the groups of the queues that were looked at consume.
+    Messages(MessagePage),
+    /// None when the queue is unknown.
+    Depth(Option<QueueDepth>),
+    /// The trace's id; none when the partition is not the tenant's.
+    Traced(Option<uuid::Uuid>),
+    /// Traces, and how many there are in all.
+    Traces(Vec<TraceRecord>, u64),
+    /// Names, and how many there are in all.
+    TraceNames(Vec<TraceName>, u64),
+    /// What happened.
+    Activity(ActivityReport),
     /// The store answered.
     Healthy,
 }
@@ -252,6 +266,8 @@ pub struct QueueSummary {
     pub segments: Option<u64>,
     /// Messages over all partitions.
     pub counts: Counts,
+    /// Its options.
+    pub options: QueueOptions,
 }
 
 /// A queue with its partitions.
@@ -278,6 +294,8 @@ pub struct PartitionDetail {
     pub oldest: Option<Timestamp>,
     /// Commit time of the newest retained segment.
     pub newest: Option<Timestamp>,
+    /// Messages committed over the lives of its cursors.
+    pub consumed: u64,
 }
 
 /// Where one group stands on one partition.
@@ -377,6 +395,103 @@ pub struct MessageDetail {
     pub dead_letter: Option<(CompactString, u32)>,
     /// One row per group that has a cursor on the partition or a subscription on the queue.
     pub groups: Vec<MessageGroup>,
+}
+
+/// What happened on queues.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ActivityReport {
+    /// From this time on,
+    pub from: Timestamp,
+    /// up to this one.
+    pub until: Timestamp,
+    /// How long a bucket is.
+    pub bucket: Span,
+    /// In order of start and queue. Minutes that are not over are not in it.
+    pub rows: Vec<ActivityRow>,
+}
+
+/// A page of a listing of messages.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MessagePage {
+    /// Newest first.
+    pub rows: Vec<MessageRow>,
+    /// Whether a queue that was looked at is consumed without a group.
+    pub queue_mode: bool,
+    /// How many named groups consume those queues.
+    pub bus_groups: u64,
+}
+
+/// A message in a listing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MessageRow {
+    /// Its id.
+    pub id: MessageId,
+    /// Its transaction id.
+    pub transaction: CompactString,
+    /// The payload.
+    pub payload: Bytes,
+    /// Its trace.
+    pub trace: Option<TraceId>,
+    /// Its producer.
+    pub producer: Option<CompactString>,
+    /// Commit time.
+    pub created: Timestamp,
+    /// Partition id.
+    pub partition: PartitionId,
+    /// Partition name.
+    pub partition_name: PartitionName,
+    /// Queue name.
+    pub queue: QueueName,
+    /// The queue's labels.
+    pub labels: Labels,
+    /// The queue's priority.
+    pub priority: i64,
+    /// Whether the store holds it encrypted.
+    pub encrypted: bool,
+    /// Its offset.
+    pub offset: u64,
+    /// Where its segment starts, as far as memory knows.
+    pub segment: u64,
+    /// As queue mode sees it.
+    pub status: MessageStatus,
+    /// Expiry of queue mode's live lease that covers it.
+    pub lease_expires: Option<Timestamp>,
+    /// Named groups that are past it.
+    pub consumed_by: u64,
+    /// Named groups of its partition.
+    pub bus_groups: u64,
+}
+
+/// How deep a queue is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct QueueDepth {
+    /// Retained messages.
+    pub total: u64,
+    /// Retained messages that are too young for anybody (`delayedProcessing`).
+    pub delayed: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Age of the oldest retained message.
+    pub oldest: Option<Span>,
+    /// By name.
+    pub groups: Vec<GroupDepth>,
+}
+
+/// How deep a queue is for one group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GroupDepth {
+    /// The group.
+    pub group: GroupName,
+    /// Messages that wait and are neither out nor delayed.
+    pub pending: u64,
+    /// Messages that are out under a live lease.
+    pub leased: u64,
+    /// Messages that wait for their delay to end.
+    pub delayed: u64,
+    /// The group's dead letters.
+    pub dead: u64,
+    /// Age of the oldest message that is not committed.
+    pub oldest: Option<Span>,
 }
 
 /// What one group did with a message.

@@ -45,6 +45,34 @@ pub struct Settings {
     pub tenants: bool,
 }
 
+/// What an operator has switched off for a while; outside the slots, the same for all of them (design.md 4.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Maintenance {
+    /// Pushes are refused.
+    pub push: bool,
+    /// Pops are answered empty at once.
+    pub pop: bool,
+}
+
+/// One of an operator's switches, on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switch {
+    /// Push maintenance.
+    Push(bool),
+    /// Pop maintenance.
+    Pop(bool),
+}
+
+impl Maintenance {
+    /// The same after a switch was set.
+    pub fn after(self, switch: Switch) -> Self {
+        match switch {
+            Switch::Push(push) => Maintenance { push, ..self },
+            Switch::Pop(pop) => Maintenance { pop, ..self },
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {

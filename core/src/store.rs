@@ -7,14 +7,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use compact_str::CompactString;
 
+use crate::activity::ActivityRow;
 use crate::error::StoreError;
 use crate::message::SegmentSlice;
-use crate::name::{DeadLetterId, GroupName, PartitionId, QueueId, TenantId};
+use crate::name::{DeadLetterId, GroupName, PartitionId, QueueId, QueueName, TenantId};
 use crate::record::{
     CursorRecord, DeadLetterHead, DeadLetterRecord, HistoryRecord, NewSegment, PartitionRecord, QueueRecord,
-    SegmentHead, SubscriptionRecord,
+    SegmentHead, SubscriptionRecord, TraceRecord,
 };
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// What one state machine owns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -113,6 +114,41 @@ pub enum StoreRequest {
     Read(Vec<SegmentRead>),
     /// Dead letters by id. `DeadLetters`
     ReadDeadLetters(Vec<DeadLetterId>),
+    /// Traces of a tenant. `Traces`
+    ReadTraces {
+        /// The tenant's slot.
+        slot: Slot,
+        /// The tenant.
+        tenant: TenantId,
+        /// Which.
+        of: TracesOf,
+    },
+    /// The names that traces of a tenant carry, last seen first. `TraceNames`
+    ReadTraceNames {
+        /// The tenant's slot.
+        slot: Slot,
+        /// The tenant.
+        tenant: TenantId,
+        /// Rows at most.
+        limit: u64,
+        /// Rows skipped.
+        offset: u64,
+    },
+    /// What happened on a tenant's queues, merged into buckets, in order of start and queue. `Activity`
+    ReadActivity {
+        /// The tenant's slot.
+        slot: Slot,
+        /// The tenant.
+        tenant: TenantId,
+        /// Only of this queue.
+        queue: Option<QueueName>,
+        /// Rows that start at or after this time
+        from: Timestamp,
+        /// and before this one.
+        until: Timestamp,
+        /// How long a bucket is. Buckets start at multiples of it.
+        bucket: Span,
+    },
     /// Remove rows of an ended queue, oldest first. `Trimmed`
     Trim {
         /// The owner's fence.
@@ -213,10 +249,50 @@ pub enum Write {
     DeadLetter(Box<DeadLetterRecord>),
     /// Remove a dead letter.
     DropDeadLetter(DeadLetterId),
+    /// Keep a trace.
+    Trace(Box<TraceRecord>),
+    /// Keep what happened in a minute; what is there for the same minute and queue is merged with it.
+    Activity(Box<ActivityRow>),
+    /// Remove rows of activity that start before a time, some of them if they are many.
+    DropActivity {
+        /// The time.
+        before: Timestamp,
+        /// Rows at most.
+        limit: u32,
+    },
     /// Remove a partition that has no message left, with its cursors and whatever lies below its watermarks.
     DropPartition(PartitionId),
     /// Add to what retention deleted from a queue within a minute.
     History(HistoryRecord),
+}
+
+/// Which traces are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TracesOf {
+    /// Those of a message, oldest first, the first `MAX_TRACES_READ` of them.
+    Message(PartitionId, CompactString),
+    /// Those that carry a name, newest first.
+    Name {
+        /// The name.
+        name: CompactString,
+        /// Rows at most.
+        limit: u64,
+        /// Rows skipped.
+        offset: u64,
+    },
+}
+
+/// A name that traces carry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceName {
+    /// The name.
+    pub name: CompactString,
+    /// Traces that carry it.
+    pub traces: u64,
+    /// Messages they are about.
+    pub messages: u64,
+    /// When the last one was written.
+    pub last: Timestamp,
 }
 
 /// Asks for a partition's segments from an offset on.
@@ -391,6 +467,22 @@ pub enum StoreReply {
     Segments(Vec<Vec<SegmentSlice>>),
     /// For each id, the dead letter if it is there.
     DeadLetters(Vec<Option<DeadLetterRecord>>),
+    /// Traces.
+    Traces {
+        /// In the order asked for.
+        rows: Vec<TraceRecord>,
+        /// How many there are, those not on this page too.
+        total: u64,
+    },
+    /// Names of traces.
+    TraceNames {
+        /// In the order asked for.
+        rows: Vec<TraceName>,
+        /// How many there are, those not on this page too.
+        total: u64,
+    },
+    /// Buckets of activity: at most `MAX_ACTIVITY_READ`, the newest if there are more.
+    Activity(Vec<ActivityRow>),
     /// Whether rows remain.
     Trimmed {
         /// Ask again.

@@ -20,7 +20,7 @@ fn seen(name: &str, beat: u64) -> Seen {
 fn view(brokers: Vec<Seen>, owners: &[(&str, usize)]) -> FleetView {
     let name = |name: &str| (!name.is_empty()).then(|| CompactString::from(name));
     let owners = owners.iter().flat_map(|(who, count)| std::iter::repeat_n(name(who), *count)).collect();
-    FleetView { brokers, owners, revision: 0 }
+    FleetView { brokers, owners, ..FleetView::default() }
 }
 
 /// What `me` holds of the first `owners`.

@@ -11,6 +11,7 @@ use tidegate_core::command::{Command, RequestId};
 use tidegate_core::error::Rejection;
 use tidegate_core::name::TenantId;
 use tidegate_core::reply::{Delivery, Reply};
+use tidegate_core::settings::Maintenance;
 use tokio::sync::{mpsc, oneshot};
 
 /// What the broker's task is told.
@@ -27,6 +28,8 @@ pub(crate) enum Input {
     Counters(oneshot::Sender<Counters>),
     /// What concerns the slot.
     Slot(Order),
+    /// What an operator has switched off.
+    Maintain(Maintenance),
     /// Shut down.
     Drain,
 }
@@ -76,6 +79,11 @@ impl Handle {
             false => State::Closed,
         };
         Call { id, state, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Tells the broker what an operator has switched off.
+    pub(crate) fn maintain(&self, maintenance: Maintenance) {
+        self.shared.tell(Input::Maintain(maintenance));
     }
 
     /// Tells the broker what concerns its slot.

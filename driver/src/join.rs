@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::handle::Order;
-use crate::slots::Peer;
+use crate::slots::{Keep, Peer};
 use crate::{Clock, Membership, MembershipError, Slots};
 
 /// From one heartbeat to the next.
@@ -86,6 +86,7 @@ pub async fn join<M: Membership, P: Probe>(
 ) -> Result<Joined, JoinError> {
     slots.rename(me.incarnation.clone());
     let (orders, farewells) = mpsc::unbounded_channel();
+    let (keeper, switches) = mpsc::unbounded_channel();
     let mut heart = Heart {
         fleet: Fleet::new(me),
         slots,
@@ -99,8 +100,10 @@ pub async fn join<M: Membership, P: Probe>(
         retiring: None,
         released: None,
         farewells,
+        switches,
     };
     heart.enter().await?;
+    heart.slots.kept_by(keeper);
     let task = tokio::spawn(heart.run());
     Ok(Joined { orders, task })
 }
@@ -122,6 +125,7 @@ struct Heart<M, P, F> {
     /// Since when nothing is left to give away.
     released: Option<Instant>,
     farewells: mpsc::UnboundedReceiver<Farewell>,
+    switches: mpsc::UnboundedReceiver<Keep>,
 }
 
 impl<M: Membership, P: Probe, F: FnMut() -> CompactString + Send> Heart<M, P, F> {
@@ -165,6 +169,10 @@ impl<M: Membership, P: Probe, F: FnMut() -> CompactString + Send> Heart<M, P, F>
                         return;
                     }
                 },
+                Some((switch, answer)) = self.switches.recv() => {
+                    // Whoever asked may have left; it is switched nevertheless.
+                    let _ = answer.send(self.membership.switch(switch).await);
+                }
                 () = sleep_until(next) => {}
                 () = async { self.slots.wanted().await; sleep_until(soonest).await } => {}
             }
@@ -203,6 +211,7 @@ impl<M: Membership, P: Probe, F: FnMut() -> CompactString + Send> Heart<M, P, F>
     /// One heartbeat, and what it shows of the others.
     async fn beat(&mut self) -> Result<(), MembershipError> {
         let view = self.membership.beat(self.fleet.me()).await?;
+        self.slots.maintain(view.maintenance);
         self.fleet.viewed(self.clock.moment(), view);
         let suspects = self.fleet.suspects();
         if !suspects.is_empty() {

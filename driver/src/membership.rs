@@ -1,6 +1,7 @@
 //! Who else runs on the same store: the port that tells it.
 
 use tidegate_core::fleet::{FleetView, Member};
+use tidegate_core::settings::{Maintenance, Switch};
 
 /// Why a heartbeat did not come back.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +24,9 @@ pub trait Membership: Send + 'static {
     /// Declares a broker dead if its beat is still `beat`: from then on its beats, renewals and takes fail, and
     /// `Watched` shows its slots as `gone`. Tells whether it is dead now.
     fn bury(&mut self, incarnation: &str, beat: u64) -> impl Future<Output = Result<bool, MembershipError>> + Send;
+
+    /// Sets one of the operator's switches for every broker, and tells how all of them stand.
+    fn switch(&mut self, switch: Switch) -> impl Future<Output = Result<Maintenance, MembershipError>> + Send;
 
     /// This broker stops; it holds no slot any more. Its row goes.
     fn leave(&mut self, incarnation: &str) -> impl Future<Output = Result<(), MembershipError>> + Send;

@@ -1,20 +1,21 @@
 //! All slots of a process: a broker each, and for every tenant the place where its requests belong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use compact_str::CompactString;
 use tidegate_core::broker::{Broker, Counters, Standing};
 use tidegate_core::fleet::{SLOTS, slot_of};
 use tidegate_core::name::TenantId;
+use tidegate_core::settings::{Maintenance, Switch};
 use tidegate_core::store::Slot;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::handle::Order;
 use crate::standings::Standings;
 use crate::task::Task;
-use crate::{Clock, Handle, Store};
+use crate::{Clock, Handle, MembershipError, Store};
 
 /// Another broker that owns a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,7 +56,13 @@ struct Shared {
     /// Somebody wants to know more than the last heartbeat told.
     wanted: Notify,
     retiring: AtomicBool,
+    maintenance: RwLock<Maintenance>,
+    /// Who keeps the switches, where several processes share them.
+    keeper: OnceLock<mpsc::UnboundedSender<Keep>>,
 }
+
+/// A switch that is to be set for every broker, and whom to tell how all of them stand then.
+pub(crate) type Keep = (Switch, oneshot::Sender<Result<Maintenance, MembershipError>>);
 
 impl From<Handle> for Slots {
     /// One broker that decides for every tenant, and no other process.
@@ -107,6 +114,8 @@ impl Slots {
             peers: RwLock::default(),
             wanted: Notify::new(),
             retiring: AtomicBool::new(false),
+            maintenance: RwLock::default(),
+            keeper: OnceLock::new(),
         };
         Slots { shared: Arc::new(shared) }
     }
@@ -152,6 +161,42 @@ impl Slots {
     /// Whether this broker is giving its slots away in order to stop.
     pub fn retiring(&self) -> bool {
         self.shared.retiring.load(Ordering::Relaxed)
+    }
+
+    /// What operators have switched off, as far as this process knows.
+    pub fn maintenance(&self) -> Maintenance {
+        *self.shared.maintenance.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets a switch: here at once, at every other broker with its next heartbeat.
+    pub async fn switch(&self, switch: Switch) -> Result<Maintenance, MembershipError> {
+        let maintenance = match self.shared.keeper.get() {
+            Some(keeper) => {
+                let (sender, answer) = oneshot::channel();
+                // A heartbeat that has ended drops the question.
+                let _ = keeper.send((switch, sender));
+                answer.await.unwrap_or_else(|_| Err(MembershipError::Lost("this broker is stopping".to_owned())))?
+            }
+            None if self.shared.fleet => return Err(MembershipError::Lost("this broker is starting".to_owned())),
+            None => self.maintenance().after(switch),
+        };
+        self.maintain(maintenance);
+        Ok(maintenance)
+    }
+
+    /// Says what is switched off now.
+    pub(crate) fn maintain(&self, maintenance: Maintenance) {
+        let mut known = self.shared.maintenance.write().unwrap_or_else(PoisonError::into_inner);
+        if *known != maintenance {
+            *known = maintenance;
+            tracing::info!(push = maintenance.push, pop = maintenance.pop, "maintenance changed");
+            self.shared.handles.iter().for_each(|handle| handle.maintain(maintenance));
+        }
+    }
+
+    /// Takes the switches' keeper; the first one stays.
+    pub(crate) fn kept_by(&self, keeper: mpsc::UnboundedSender<Keep>) {
+        let _ = self.shared.keeper.set(keeper);
     }
 
     /// What all brokers of this process have counted.

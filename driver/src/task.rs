@@ -180,6 +180,7 @@ impl<S: Store> Task<S> {
                 Input::Slot(Order::HandOver) => self.broker.hand_over(now),
                 Input::Slot(Order::Distrust) => self.broker.distrust(now),
                 Input::Slot(Order::Rename(name)) => self.broker.rename(now, name),
+                Input::Maintain(maintenance) => self.broker.maintain(now, maintenance),
                 Input::Drain => self.drain(now),
             }
         }
@@ -273,6 +274,9 @@ impl<S: Store> Task<S> {
             | StoreReply::Logs(_)
             | StoreReply::Segments(_)
             | StoreReply::DeadLetters(_)
+            | StoreReply::Traces { .. }
+            | StoreReply::TraceNames { .. }
+            | StoreReply::Activity(_)
             | StoreReply::Trimmed { .. }
             | StoreReply::Extents(_)
             | StoreReply::History(_)

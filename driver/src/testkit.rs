@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use compact_str::CompactString;
 use tidegate_core::error::{StoreError, StoreErrorKind};
 use tidegate_core::fleet::{FleetView, Member, Probed, SLOTS, Seen};
+use tidegate_core::settings::{Maintenance, Switch};
 use tidegate_core::store::{Slot, StoreReply, StoreRequest};
 use tidegate_core::time::Timestamp;
 
@@ -26,6 +27,8 @@ struct State {
     brokers: BTreeMap<CompactString, Seen>,
     /// Brokers that cannot reach the store.
     cut: BTreeSet<CompactString>,
+    /// What operators have switched off.
+    maintenance: Maintenance,
     /// Who answers under an address.
     listening: BTreeMap<CompactString, CompactString>,
 }
@@ -38,6 +41,7 @@ impl Hub {
             clock,
             brokers: BTreeMap::new(),
             cut: BTreeSet::new(),
+            maintenance: Maintenance::default(),
             listening: BTreeMap::new(),
         };
         Hub { state: Arc::new(Mutex::new(state)) }
@@ -163,7 +167,8 @@ impl Membership for HubMembership {
             mine.member = me.clone();
             state.brokers.values().cloned().collect()
         };
-        Ok(FleetView { brokers, owners: self.hub.owners(), revision: 0 })
+        let maintenance = self.hub.state().maintenance;
+        Ok(FleetView { brokers, owners: self.hub.owners(), revision: 0, maintenance })
     }
 
     async fn bury(&mut self, incarnation: &str, beat: u64) -> Result<bool, MembershipError> {
@@ -171,6 +176,12 @@ impl Membership for HubMembership {
         let Some(seen) = state.brokers.get_mut(incarnation) else { return Ok(true) };
         seen.dead |= seen.beat == beat;
         Ok(seen.dead)
+    }
+
+    async fn switch(&mut self, switch: Switch) -> Result<Maintenance, MembershipError> {
+        let mut state = self.reach()?;
+        state.maintenance = state.maintenance.after(switch);
+        Ok(state.maintenance)
     }
 
     async fn leave(&mut self, incarnation: &str) -> Result<(), MembershipError> {

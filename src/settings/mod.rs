@@ -135,7 +135,7 @@ Environment variables:
   PARTITION_CLEANUP_DAYS       days until an empty partition that nobody uses is removed [default: 30]
   QUEEN_PARTITION_CLEANUP_ENABLED
                                whether it is removed at all [default: true]
-  METRICS_RETENTION_DAYS       days that it is remembered what retention deleted [default: 90]
+  METRICS_RETENTION_DAYS       days that analytics go back, and what retention deleted [default: 90]
   QUEEN_CACHE_REFRESH_INTERVAL_MS
                                milliseconds until an option changed in the database holds [default: 60000]
   QUEEN_ENCRYPTION_KEY         64 hexadecimal characters: the key for queues with encryptionEnabled

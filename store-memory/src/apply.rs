@@ -2,6 +2,7 @@
 //! contradicts what is stored undoes those before it.
 
 use bytes::Bytes;
+use tidegate_core::activity::Activity;
 use tidegate_core::error::{StoreError, StoreErrorKind};
 use tidegate_core::name::{DeadLetterId, GroupName, PartitionId, QueueId};
 use tidegate_core::record::{
@@ -10,6 +11,7 @@ use tidegate_core::record::{
 use tidegate_core::store::Write;
 
 use crate::groups::GroupIndex;
+use crate::operations::MinuteKey;
 use crate::packed::Packed;
 use crate::tables::{
     CursorRow, DeadLetterRow, HistoryKey, HistoryRow, NOWHERE, PartitionIndex, PartitionRow, QueueIndex, QueueRow,
@@ -56,6 +58,8 @@ enum Undo {
     Cursor(PartitionIndex, CursorRow),
     Subscription(QueueIndex, GroupName, Option<SubscriptionRecord>),
     DeadLetter(DeadLetterId, Option<DeadLetterRow>),
+    Trace(uuid::Uuid),
+    Activity(MinuteKey, Option<Activity>),
 }
 
 impl Tables {
@@ -96,6 +100,23 @@ impl Tables {
             Write::DropSubscription { queue, group } => self.drop_subscription(queue, group),
             Write::DeadLetter(record) => Some(self.file_dead_letter(record)?),
             Write::DropDeadLetter(id) => self.drop_dead_letter(id),
+            Write::Trace(trace) => {
+                let id = trace.id;
+                if !self.operations.keep_trace(*trace) {
+                    return Err(corrupt(format!("trace {id} is there already")));
+                }
+                Some(Undo::Trace(id))
+            }
+            Write::Activity(row) => {
+                let (key, old) = self.operations.keep_minute(*row);
+                Some(Undo::Activity(key, old))
+            }
+            Write::DropActivity { before, limit } => {
+                let dropped = self.operations.drop_minutes(before, limit);
+                let undo = dropped.into_iter().map(|(key, old)| Undo::Activity(key, Some(old)));
+                self.scratch.undo.extend(undo);
+                None
+            }
             Write::DropPartition(id) => Some(self.drop_partition(id)?),
             Write::History(record) => Some(self.add_history(record)),
         };
@@ -355,6 +376,8 @@ impl Tables {
                     None => row.subscriptions.remove(&group),
                 };
             }),
+            Undo::Trace(id) => self.operations.forget_trace(id),
+            Undo::Activity(key, old) => self.operations.restore_minute(key, old),
             Undo::DeadLetter(id, old) => {
                 self.put_dead_letter(id, old);
             }

@@ -7,6 +7,7 @@
 mod apply;
 mod groups;
 mod load;
+mod operations;
 mod ownership;
 mod packed;
 mod tables;
@@ -77,6 +78,13 @@ impl MemoryStore {
             StoreRequest::ReadDeadLetters(ids) => {
                 let find = |id| self.slots.values().find_map(|slot| slot.tables.dead_letter(id)).cloned();
                 StoreReply::DeadLetters(ids.into_iter().map(find).collect())
+            }
+            StoreRequest::ReadTraces { slot, tenant, of } => self.slot(slot).tables.operations.read_traces(tenant, of),
+            StoreRequest::ReadTraceNames { slot, tenant, limit, offset } => {
+                self.slot(slot).tables.operations.read_trace_names(tenant, limit, offset)
+            }
+            StoreRequest::ReadActivity { slot, tenant, queue, from, until, bucket } => {
+                self.slot(slot).tables.operations.read_activity(tenant, queue, (from, until), bucket)
             }
             StoreRequest::Trim { fence, queue, limit } => self.fenced(&fence, |slot| {
                 slot.tables.trim(queue, limit).map_or_else(StoreReply::Failed, |more| StoreReply::Trimmed { more })

@@ -18,6 +18,7 @@ use tidegate_core::time::Timestamp;
 
 use crate::apply::Scratch;
 use crate::groups::{GroupIndex, Groups};
+use crate::operations::Operations;
 use crate::packed::Packed;
 
 /// A queue's place in `Tables::queues`.
@@ -39,6 +40,7 @@ pub(crate) struct Tables {
     pub(crate) partition_by_id: HashTable<PartitionIndex>,
     pub(crate) groups: Groups,
     pub(crate) dead_letters: BTreeMap<DeadLetterId, DeadLetterRow>,
+    pub(crate) operations: Operations,
     /// What retention left of partitions it has deleted from; apart from their rows, which are many and small.
     pub(crate) trimmed: BTreeMap<PartitionIndex, TrimmedRow>,
     pub(crate) history: BTreeMap<HistoryKey, HistoryRow>,

@@ -81,6 +81,11 @@ impl Cache {
         }
     }
 
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
     /// Forgets everything: what was acknowledged may be missing in the store, or another owner wrote.
     pub(crate) fn clear(&mut self) {
         *self = Cache::new(self.budget);

@@ -18,6 +18,7 @@ use tidegate_core::store::{Commit, Slot, StoreReply, Write};
 use uuid::Uuid;
 
 use crate::error::Failure;
+use crate::operations::Operations;
 use crate::ownership::{columns, slot_number, token};
 use crate::pack::{pack, pack_dead};
 use crate::store::{Inner, lock};
@@ -91,6 +92,7 @@ struct Writes<'a> {
     dropped: Vec<PartitionId>,
     history: Vec<&'a HistoryRecord>,
     dead: BTreeMap<DeadLetterId, Option<&'a DeadLetterRecord>>,
+    operations: Operations<'a>,
 }
 
 impl<'a> Writes<'a> {
@@ -125,6 +127,7 @@ impl<'a> Writes<'a> {
                 Write::DropDeadLetter(id) => {
                     all.dead.insert(*id, None);
                 }
+                Write::Trace(_) | Write::Activity(_) | Write::DropActivity { .. } => all.operations.take(write),
                 Write::DropPartition(id) => all.dropped.push(*id),
                 Write::History(record) => all.history.push(record),
             }
@@ -139,6 +142,7 @@ impl<'a> Writes<'a> {
             && self.partitions.is_empty()
             && self.subscriptions.is_empty()
             && self.dead.is_empty()
+            && self.operations.is_empty()
             && self.trimmed.is_empty()
             && self.dropped.is_empty()
             && self.history.is_empty()
@@ -214,9 +218,11 @@ impl Inner {
     async fn try_commit(&self, commit: &Commit, lane: i16) -> Result<i32, Failure> {
         let writes = Writes::of(&commit.writes);
         let plain = writes.is_plain();
-        let mut query = sqlx::query(match plain {
-            true => include_str!("../sql/commit.sql"),
-            false => include_str!("../sql/commit_records.sql"),
+        let operations = !writes.operations.is_empty();
+        let mut query = sqlx::query(match (plain, operations) {
+            (true, _) => include_str!("../sql/commit.sql"),
+            (false, false) => include_str!("../sql/commit_records.sql"),
+            (false, true) => include_str!("../sql/commit_operations.sql"),
         });
         let (epochs, numbers) = columns(commit.acknowledged.iter().flatten());
         query = query
@@ -236,6 +242,9 @@ impl Inner {
         query = bind_cursors(query, &writes);
         if !plain {
             query = bind_retention(bind_records(query, &writes), &writes);
+        }
+        if operations {
+            query = writes.operations.bind(query);
         }
         let pools = self.pools();
         // Before the first statement nothing was asked.

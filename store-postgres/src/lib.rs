@@ -14,6 +14,7 @@ mod load;
 mod membership;
 mod migrate;
 mod open;
+mod operations;
 mod ownership;
 mod pack;
 #[cfg(feature = "plants")]
@@ -27,4 +28,4 @@ mod store;
 pub use membership::PgMembership;
 pub use open::{OpenError, PLANNER};
 pub use settings::PgSettings;
-pub use store::PgStore;
+pub use store::{Figures, PgStore};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 use tidegate_core::fleet::{FleetView, Member, Seen};
+use tidegate_core::settings::{Maintenance, Switch};
 use tidegate_driver::{Membership, MembershipError};
 use uuid::Uuid;
 
@@ -78,7 +79,9 @@ impl PgMembership {
             .fetch_all(&mut *connection)
             .await?;
         let owners = owners.into_iter().map(|owner| owner.map(CompactString::from)).collect();
-        Ok(Some(FleetView { brokers, owners, revision: 0 }))
+        let row = sqlx::query("SELECT push, pop FROM queen.maintenance").fetch_one(&mut *connection).await?;
+        let maintenance = Maintenance { push: row.try_get(0)?, pop: row.try_get(1)? };
+        Ok(Some(FleetView { brokers, owners, revision: 0, maintenance }))
     }
 
     /// The answer, unless the connection failed or took too long: then it is not used again.
@@ -115,6 +118,28 @@ impl Membership for PgMembership {
         let pools = self.store.pools();
         let answer = tokio::time::timeout(PATIENCE, asked.execute(&pools.control)).await;
         Ok(self.within(answer).await?.rows_affected() > 0)
+    }
+
+    async fn switch(&mut self, switch: Switch) -> Result<Maintenance, MembershipError> {
+        let (push, pop) = match switch {
+            Switch::Push(on) => (Some(on), None),
+            Switch::Pop(on) => (None, Some(on)),
+        };
+        let asked = sqlx::query(
+            "UPDATE queen.maintenance SET push = coalesce($1, push), pop = coalesce($2, pop) RETURNING push, pop",
+        )
+        .bind(push)
+        .bind(pop);
+        let pools = self.store.pools();
+        let answer = tokio::time::timeout(PATIENCE, asked.fetch_one(&pools.control)).await;
+        let row = match answer {
+            Ok(Ok(row)) => row,
+            // The control connection is another one: it is not to blame.
+            Ok(Err(error)) => return Err(MembershipError::Lost(error.to_string())),
+            Err(_) => return Err(MembershipError::Lost("the database took too long".to_owned())),
+        };
+        let read = |at: usize| row.try_get(at).map_err(|error| MembershipError::Lost(error.to_string()));
+        Ok(Maintenance { push: read(0)?, pop: read(1)? })
     }
 
     async fn leave(&mut self, incarnation: &str) -> Result<(), MembershipError> {

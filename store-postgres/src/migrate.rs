@@ -16,6 +16,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (4, "commit", include_str!("../migrations/0004_commit.sql")),
     (5, "trim", include_str!("../migrations/0005_trim.sql")),
     (6, "retention", include_str!("../migrations/0006_retention.sql")),
+    (8, "operations", include_str!("../migrations/0008_operations.sql")),
 ];
 
 /// Whoever migrates holds this advisory lock: "tidegate" in ASCII.

@@ -1,5 +1,7 @@
 //! The store as the driver holds it: each request becomes a future over the pools.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -27,6 +29,23 @@ pub(crate) struct Inner {
     pub(crate) cache: Mutex<Cache>,
     pub(crate) lanes: Lanes,
     heard: Mutex<(Timestamp, Instant)>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// What a store has to tell of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Those that nobody uses now.
+    pub idle: u64,
+    /// Reads of messages that memory could answer.
+    pub hits: u64,
+    /// Those that it could not.
+    pub misses: u64,
+    /// Bytes of messages in memory.
+    pub cached: u64,
 }
 
 /// Locks what no code can leave broken: values are replaced whole.
@@ -49,8 +68,23 @@ impl PgStore {
             pools: Mutex::new(pools),
             lanes: Lanes::default(),
             heard: Mutex::new((Timestamp::from_micros(time), Instant::now())),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
         };
         Ok(PgStore { inner: Arc::new(inner) })
+    }
+
+    /// What there is to tell of connections and cache.
+    pub fn figures(&self) -> Figures {
+        let pools = self.inner.pools();
+        let pools = [&pools.writes, &pools.reads, &pools.control];
+        Figures {
+            connections: pools.iter().map(|pool| u64::from(pool.size())).sum(),
+            idle: pools.iter().map(|pool| pool.num_idle() as u64).sum(),
+            hits: self.inner.hits.load(Relaxed),
+            misses: self.inner.misses.load(Relaxed),
+            cached: lock(&self.inner.cache).used() as u64,
+        }
     }
 
     /// The store's time now, reckoned from its last answer.
@@ -94,6 +128,13 @@ impl Inner {
             StoreRequest::LoadLogs(reads) => self.load_logs(reads).await,
             StoreRequest::Read(reads) => self.read(reads).await,
             StoreRequest::ReadDeadLetters(ids) => self.read_dead_letters(ids).await,
+            StoreRequest::ReadTraces { tenant, of, .. } => self.read_traces(tenant, of).await,
+            StoreRequest::ReadTraceNames { tenant, limit, offset, .. } => {
+                self.read_trace_names(tenant, limit, offset).await
+            }
+            StoreRequest::ReadActivity { slot, tenant, queue, from, until, bucket } => {
+                self.read_activity(slot, tenant, queue, (from, until), bucket).await
+            }
             StoreRequest::Trim { fence, queue, limit } => self.trim(fence, queue, limit).await,
             StoreRequest::LoadExtents { reads, limit } => self.load_extents(reads, limit).await,
             StoreRequest::TrimLogs { fence, partitions, limit } => self.trim_logs(fence, partitions, limit).await,
@@ -110,7 +151,10 @@ impl Store for PgStore {
     fn call(&mut self, request: StoreRequest) -> Answer {
         if let StoreRequest::Read(reads) = &request {
             let mut cache = lock(&self.inner.cache);
-            if let Some(found) = cache.read_all(reads) {
+            let found = cache.read_all(reads);
+            let counter = if found.is_some() { &self.inner.hits } else { &self.inner.misses };
+            counter.fetch_add(reads.len() as u64, Relaxed);
+            if let Some(found) = found {
                 return Answer::Now(self.inner.time(), StoreReply::Segments(found));
             }
         }

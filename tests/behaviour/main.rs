@@ -42,6 +42,8 @@ mod lease;
 mod logs;
 mod messages;
 mod names;
+mod openapi;
+mod operations;
 mod pop;
 mod push;
 mod retention;

@@ -432,6 +432,59 @@ async def case_health_and_listings(queen):
     assert rows["py.listed"]["messages"]["total"] == 3, rows["py.listed"]
 
 
+async def case_the_admin_reaches_what_operators_need(queen):
+    admin = queen.admin
+    await push_numbers(queen.queue("py.admin").namespace("py-admin").task("mail"), range(2))
+    messages = await waiting(queen.queue("py.admin").group("py-admin").subscription_mode("all")).batch(1).pop()
+    message = messages[0]
+    await queen.ack(message, "failed", {"group": "py-admin"})
+    depth = await admin.get_queue_depth("py.admin", "py-admin")
+    assert depth["total"] == 2 and [row["group"] for row in depth["groups"]] == ["py-admin"], depth
+    listed = (await admin.list_messages(queue="py.admin"))["messages"]
+    assert [row["queue"] for row in listed] == ["py.admin"] * 2, listed
+    found = await admin.get_message(message["partitionId"], message["transactionId"])
+    assert found["id"] == message["id"], found
+    overview = await admin.get_overview()
+    assert overview["queues"] >= 1 and overview["messages"]["total"] >= 2, overview
+    assert any(row["namespace"] == "py" for row in (await admin.get_namespaces())["namespaces"])
+    assert isinstance((await admin.get_tasks())["tasks"], list)
+    status = await admin.get_status()
+    assert status["bucketMinutes"] == 1 and status["queues"]["total"] >= 1, status
+    stats = await admin.get_queue_stats(queue="py.admin")
+    assert [row["name"] for row in stats["queues"]] == ["py.admin"], stats
+    detail = await admin.get_queue_detail("py.admin")
+    assert detail["totals"]["messages"]["total"] == 2, detail
+    assert isinstance((await admin.get_analytics())["dataPoints"], list)
+    assert (await admin.get_system_metrics())["replicas"][0]["workerId"] == 0
+    assert isinstance((await admin.get_worker_metrics())["queues"], list)
+    assert isinstance((await admin.get_postgres_stats())["tableSizes"], list)
+    assert (await admin.refresh_consumer_stats())["queuesUpdated"] >= 1
+    assert isinstance(await admin.get_lagging_consumers(0), list)
+    assert "queues" not in await admin.get_consumer_group("py-nobody")
+    # Other cases run meanwhile: nothing is switched on.
+    assert (await admin.set_maintenance_mode(False))["maintenanceMode"] is False
+    assert (await admin.get_maintenance_mode())["popMaintenanceMode"] is False
+    assert (await admin.set_pop_maintenance_mode(False))["popMaintenanceMode"] is False
+    assert (await admin.get_pop_maintenance_mode())["popMaintenanceMode"] is False
+    assert await admin.metrics()
+
+
+async def case_traces_are_left_and_found(queen):
+    await push_numbers(queen.queue("py.trace"), range(1))
+
+    async def handle(message):
+        await message["trace"]({"traceName": ["py-trace"], "eventType": "step", "step": 7})
+
+    await queen.queue("py.trace").limit(1).each().consume(handle)
+    names = await queen.admin.get_trace_names(limit=100)
+    assert "py-trace" in [row["trace_name"] for row in names["trace_names"]], names
+    traces = (await queen.admin.get_traces_by_name("py-trace"))["traces"]
+    assert len(traces) == 1 and traces[0]["event_type"] == "step" and traces[0]["data"]["step"] == 7, traces
+    row = traces[0]
+    of_message = await queen.admin.get_traces_for_message(row["partition_id"], row["transaction_id"])
+    assert len(of_message["traces"]) == 1, of_message
+
+
 async def run(url, name, case):
     try:
         async with Queen(url) as queen:

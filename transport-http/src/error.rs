@@ -157,6 +157,7 @@ impl From<Rejection> for Failure {
             Rejection::StoreUnavailable
             | Rejection::OutcomeUnknown
             | Rejection::NotOwner
+            | Rejection::Maintenance
             | Rejection::Draining
             | Rejection::NoKey
             | Rejection::ForeignKey => StatusCode::SERVICE_UNAVAILABLE,

@@ -186,7 +186,7 @@ async fn send(
             false => std::future::pending().await,
         }
     };
-    let answered = match shared.peers.ask(&peer.address, request(head, waited), bytes, pops).await {
+    let answered = match shared.peers.ask(&peer.address, request(shared, head, waited), bytes, pops).await {
         Ok(asked) => asked.answer(departed).await,
         Err(lost) => Err(lost),
     };
@@ -218,7 +218,7 @@ async fn send(
 }
 
 /// The request as the owner gets it: path, query and body as they came.
-fn request(head: &Parts, waited: Duration) -> Request<()> {
+fn request(shared: &Shared, head: &Parts, waited: Duration) -> Request<()> {
     let mut request = Request::new(());
     // A HEAD is answered by its GET, whose body is left out here.
     *request.method_mut() = if head.method == Method::HEAD { Method::GET } else { head.method.clone() };

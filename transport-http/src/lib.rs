@@ -18,6 +18,7 @@ mod forwards;
 mod gather;
 mod io;
 mod metrics;
+mod openapi;
 mod parked;
 mod peers;
 mod query;
@@ -25,6 +26,7 @@ mod receipt;
 mod route;
 mod router;
 mod settings;
+mod spans;
 mod tcp;
 mod time;
 mod wire;
@@ -45,12 +47,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 pub use auth::{Algorithms, Authenticator, TokenKeys, TokenRules, WrongKey};
 pub use peers::Peers;
 pub use receipt::{Body, Connection};
 pub use router::{Level, ROUTES, Route};
-pub use settings::HttpSettings;
+pub use settings::{HttpSettings, StoreFigures};
 
 use crate::error::Failure;
 
@@ -75,13 +78,15 @@ pub(crate) struct Shared {
     pub(crate) settings: HttpSettings,
     pub(crate) started: Instant,
     pub(crate) parked: parked::Parked,
+    pub(crate) latencies: Arc<metrics::Latencies>,
 }
 
 impl Service {
     /// A service over the brokers behind `slots`; call it inside a tokio runtime.
     pub fn new(slots: impl Into<Slots>, settings: HttpSettings) -> Self {
         let (slots, peers, parked) = (slots.into(), Peers::default(), parked::Parked::default());
-        Service { shared: Arc::new(Shared { slots, peers, settings, started: Instant::now(), parked }) }
+        let (started, latencies) = (Instant::now(), Arc::default());
+        Service { shared: Arc::new(Shared { slots, peers, settings, started, parked, latencies }) }
     }
 
     /// Serves one connection, HTTP/1.1 with keep-alive and pipelining or HTTP/2 with prior knowledge, until it ends or
@@ -149,5 +154,10 @@ async fn handle(shared: &Shared, request: Request<Incoming>, connection: &Arc<Co
         true | false => TenantId::DEFAULT,
     };
     let asked = Asked { head: &head, route, parameters: &parameters, caller: caller::Caller { tenant, subject } };
-    forward::answer(shared, &asked, &mut body::Source::new(body), connection).await
+    let began = Instant::now();
+    let mut body = body::Source::new(body);
+    let answering = forward::answer(shared, &asked, &mut body, connection);
+    let outcome = answering.instrument(spans::of_request(&head, route)).await;
+    shared.latencies.note(route.endpoint, began.elapsed());
+    outcome
 }

@@ -3,22 +3,36 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate_core::broker::Counters;
+use tidegate_core::activity::Activity;
+use tidegate_core::broker::{Counters, Histogram};
+use tidegate_core::limits::MAX_LABELLED_QUEUES;
 use tidegate_core::name::QueueName;
 use tidegate_core::record::{RetentionRule, Tally};
+use tidegate_core::settings::Maintenance;
 
 use crate::Shared;
 use crate::forwards::Forwards;
+use crate::router::Endpoint;
+use crate::settings::StoreFigures;
 
 /// The Prometheus text format.
 pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Everything a metric can be taken from, read at one moment.
 pub(crate) struct Reading {
-    uptime_seconds: f64,
-    resident_bytes: u64,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) user_micros: f64,
+    pub(crate) system_micros: f64,
+    pub(crate) store: StoreFigures,
+    maintenance: Maintenance,
+    latencies: Arc<Latencies>,
     counters: Counters,
     parked: BTreeMap<QueueName, u64>,
     forwards: Arc<Forwards>,
@@ -26,9 +40,15 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) async fn take(shared: &Shared) -> Self {
+        let (user, system) = cpu_micros();
         Reading {
             uptime_seconds: shared.started.elapsed().as_secs_f64(),
             resident_bytes: resident_bytes(),
+            user_micros: user,
+            system_micros: system,
+            store: (shared.settings.store_figures)(),
+            maintenance: shared.slots.maintenance(),
+            latencies: Arc::clone(&shared.latencies),
             counters: shared.slots.counters().await,
             parked: shared.parked.by_queue(),
             forwards: Arc::clone(shared.peers.forwards()),
@@ -59,6 +79,138 @@ struct QueueFamily {
     name: &'static str,
     help: &'static str,
     values: fn(&Reading) -> &BTreeMap<QueueName, u64>,
+}
+
+/// A family with a series for each of the busiest queues, from the last minute that was written down.
+struct MinuteFamily {
+    name: &'static str,
+    help: &'static str,
+    /// More labels, each with its value.
+    series: &'static [MinuteSeries],
+}
+
+/// More labels, if any, and the value, where there is one.
+type MinuteSeries = (&'static str, fn(&Activity) -> Option<u64>);
+
+macro_rules! minute {
+    ($field:ident) => {
+        |activity: &Activity| Some(activity.$field)
+    };
+}
+
+/// What happened on each queue in a minute.
+static BY_MINUTE: &[MinuteFamily] = &[
+    MinuteFamily {
+        name: "queen_queue_push_requests_per_minute",
+        help: "Push requests in the last minute.",
+        series: &[("", minute!(push_requests))],
+    },
+    MinuteFamily {
+        name: "queen_queue_push_messages_per_minute",
+        help: "Messages stored in the last minute.",
+        series: &[("", minute!(push_messages))],
+    },
+    MinuteFamily {
+        name: "queen_queue_pop_messages_per_minute",
+        help: "Messages delivered in the last minute.",
+        series: &[("", minute!(pop_messages))],
+    },
+    MinuteFamily {
+        name: "queen_queue_pop_empty_per_minute",
+        help: "Pops answered empty in the last minute.",
+        series: &[("", minute!(pop_empty))],
+    },
+    MinuteFamily {
+        name: "queen_queue_transactions_per_minute",
+        help: "Transactions that pushed in the last minute.",
+        series: &[("", minute!(transactions))],
+    },
+    MinuteFamily {
+        name: "queen_queue_ack_per_minute",
+        help: "Ack items in the last minute.",
+        series: &[(",result=\"success\"", minute!(ack_success)), (",result=\"failed\"", minute!(ack_failed))],
+    },
+    MinuteFamily {
+        name: "queen_queue_parked_consumers",
+        help: "Long polls that were parked at the end of the last minute.",
+        series: &[("", minute!(parked))],
+    },
+    MinuteFamily {
+        name: "queen_queue_pop_lag_milliseconds",
+        help: "From a message's commit to its delivery, in the last minute; nothing where none was delivered.",
+        series: &[
+            (",stat=\"avg\"", |it| (it.lag_samples > 0).then(|| it.lag_sum_ms / it.lag_samples.max(1))),
+            (",stat=\"max\"", |it| (it.lag_samples > 0).then_some(it.lag_max_ms)),
+        ],
+    },
+    MinuteFamily {
+        name: "queen_dlq_depth_by_queue",
+        help: "Dead letters at the end of the last minute.",
+        series: &[("", minute!(dead_letters))],
+    },
+];
+
+/// How long requests took: counted where they are answered, without a lock.
+#[derive(Default)]
+pub(crate) struct Latencies {
+    push: Latency,
+    pop: Latency,
+    ack: Latency,
+}
+
+/// Bounds in microseconds.
+const LATENCIES: [u64; 13] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 30_000_000];
+
+#[derive(Default)]
+struct Latency {
+    counts: [AtomicU64; LATENCIES.len() + 1],
+    sum_micros: AtomicU64,
+}
+
+impl Latencies {
+    /// Notes how long a request of an endpoint took, if it is one of those that are measured.
+    pub(crate) fn note(&self, endpoint: Endpoint, took: Duration) {
+        let latency = match endpoint {
+            Endpoint::Push => &self.push,
+            Endpoint::PopQueue | Endpoint::PopPartition | Endpoint::PopLabels => &self.pop,
+            Endpoint::Ack | Endpoint::AckBatch => &self.ack,
+            _ => return,
+        };
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let at = LATENCIES.partition_point(|bound| *bound < micros);
+        if let Some(count) = latency.counts.get(at) {
+            count.fetch_add(1, Relaxed);
+        }
+        latency.sum_micros.fetch_add(micros, Relaxed);
+    }
+
+    fn print(&self, out: &mut String) {
+        let name = "tidegate_request_seconds";
+        let _ = writeln!(out, "# HELP {name} How long requests took, waiting included.\n# TYPE {name} histogram");
+        for (op, latency) in [("push", &self.push), ("pop", &self.pop), ("ack", &self.ack)] {
+            let mut so_far = 0;
+            for (bound, count) in LATENCIES.iter().zip(&latency.counts) {
+                so_far += count.load(Relaxed);
+                let _ = writeln!(out, "{name}_bucket{{op=\"{op}\",le=\"{}\"}} {so_far}", *bound as f64 / 1e6);
+            }
+            so_far += latency.counts.last().map_or(0, |count| count.load(Relaxed));
+            let sum = latency.sum_micros.load(Relaxed) as f64 / 1e6;
+            let _ = writeln!(out, "{name}_bucket{{op=\"{op}\",le=\"+Inf\"}} {so_far}");
+            let _ = writeln!(out, "{name}_sum{{op=\"{op}\"}} {sum}\n{name}_count{{op=\"{op}\"}} {so_far}");
+        }
+    }
+}
+
+/// A histogram that the core keeps.
+fn print_histogram(out: &mut String, name: &str, help: &str, histogram: &Histogram, unit: f64) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+    let (buckets, all) = histogram.buckets();
+    for (bound, count) in buckets {
+        let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {count}", bound as f64 * unit);
+    }
+    let sum = histogram.sum() as f64 * unit;
+    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {sum}\n{name}_count {all}");
 }
 
 /// Every family by queue.
@@ -129,6 +281,23 @@ static FAMILIES: &[Family] = families! {
         "" counted!(fill_wait_micros);
     Counter "queen_batches_fired_total" "Commits sent to the store." "{op=\"commit\"}" counted!(commits);
     Counter "queen_batch_items_fired_total" "Writes in those commits." "{op=\"commit\"}" counted!(commit_writes);
+
+    Gauge "queen_db_pool_size" "Connections to the database that are open." "" |reading| reading.store.pool_size as f64;
+    Gauge "queen_db_pool_idle" "Connections that nobody uses now." "" |reading| reading.store.pool_idle as f64;
+    Gauge "queen_db_pool_active" "Connections in use now."
+        "" |reading| reading.store.pool_size.saturating_sub(reading.store.pool_idle) as f64;
+    Gauge "queen_maintenance_mode_enabled" "Whether push maintenance is on: 1 or 0."
+        "" |reading| f64::from(u8::from(reading.maintenance.push));
+    Gauge "tidegate_pop_maintenance_mode_enabled" "Whether pop maintenance is on: 1 or 0."
+        "" |reading| f64::from(u8::from(reading.maintenance.pop));
+    Counter "tidegate_cache_hits_total" "Reads of messages that the store's memory could answer."
+        "" |reading| reading.store.cache_hits as f64;
+    Counter "tidegate_cache_misses_total" "Reads of messages that went to the database."
+        "" |reading| reading.store.cache_misses as f64;
+    Gauge "tidegate_cache_bytes" "Bytes that messages in the store's memory take."
+        "" |reading| reading.store.cache_bytes as f64;
+    Counter "tidegate_acks_refused_total" "Ack items that were refused: too late, mostly." "" counted!(ack_refused);
+    Gauge "tidegate_log_bytes" "Bytes that hashes and commit times of logs take." "" counted!(log_bytes);
 
     Counter "queen_cluster_push_requests_total" "Push requests." "{scope=\"cluster\"}" counted!(push_requests);
     Counter "queen_cluster_push_messages_total" "Messages stored." "{scope=\"cluster\"}" counted!(push_messages);
@@ -202,9 +371,31 @@ pub(crate) fn text(reading: &Reading) -> String {
             let _ = writeln!(out, "{name}{labels} {}", value(reading));
         }
     }
+    let seconds = 1e-3;
+    let ages = &reading.counters.delivery_ages;
+    print_histogram(
+        &mut out,
+        "tidegate_delivery_age_seconds",
+        "From a message's commit to its delivery.",
+        ages,
+        seconds,
+    );
+    let sizes = &reading.counters.commit_sizes;
+    print_histogram(&mut out, "tidegate_commit_writes", "Writes of a commit.", sizes, 1.0);
+    reading.latencies.print(&mut out);
+    for MinuteFamily { name, help, series } in BY_MINUTE {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for row in reading.counters.minute.iter() {
+            for (labels, value) in *series {
+                if let Some(value) = value(&row.activity) {
+                    let _ = writeln!(out, "{name}{{queue=\"{}\"{labels}}} {value}", escaped(row.queue.as_str()));
+                }
+            }
+        }
+    }
     for QueueFamily { name, help, values } in BY_QUEUE {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
-        for (queue, value) in values(reading) {
+        for (queue, value) in values(reading).iter().take(MAX_LABELLED_QUEUES) {
             let _ = writeln!(out, "{name}{{queue=\"{}\"}} {value}", escaped(queue.as_str()));
         }
     }
@@ -231,7 +422,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// What `/metrics` shows. What has no meaning here is a zero, as clients of the original find it.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Summary {
     uptime: f64,
     requests: Rated,
@@ -241,13 +432,13 @@ pub(crate) struct Summary {
     cpu: Cpu,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Rated {
     total: u64,
     rate: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Database {
     pool_size: u64,
@@ -255,7 +446,7 @@ struct Database {
     waiting_requests: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Memory {
     rss: u64,
@@ -265,7 +456,7 @@ struct Memory {
     array_buffers: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Cpu {
     user: u64,
     system: u64,
@@ -278,7 +469,11 @@ impl Summary {
             uptime: reading.uptime_seconds,
             requests: Rated { total: counters.push_requests + counters.pop_requests + counters.ack_requests, rate: 0 },
             messages: Rated { total: counters.push_messages + counters.pop_messages, rate: 0 },
-            database: Database { pool_size: 0, idle_connections: 0, waiting_requests: 0 },
+            database: Database {
+                pool_size: reading.store.pool_size,
+                idle_connections: reading.store.pool_idle,
+                waiting_requests: 0,
+            },
             memory: Memory { rss: reading.resident_bytes, heap_total: 0, heap_used: 0, external: 0, array_buffers: 0 },
             cpu: Cpu { user: 0, system: 0 },
         }
@@ -291,6 +486,17 @@ fn resident_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
     kibibytes.map_or(0, |kibibytes| kibibytes * 1024)
+}
+
+/// Microseconds of CPU that this process took, its own and the system's; nothing where the system does not tell.
+fn cpu_micros() -> (f64, f64) {
+    /// What a tick of `/proc` is on Linux, whatever the kernel's own clock.
+    const TICK: f64 = 10_000.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the process stands in brackets and may hold anything.
+    let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);
+    let mut ticks = || fields.next().and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0) * TICK;
+    (ticks(), ticks())
 }
 
 #[cfg(test)]
@@ -314,7 +520,18 @@ mod tests {
         let parked = BTreeMap::from([(QueueName::new("a\"\n\\").expect("a name"), 2)]);
         let forwards = Arc::<Forwards>::default();
         forwards.held.up();
-        let text = text(&Reading { uptime_seconds: 1.5, resident_bytes: 4096, counters, parked, forwards });
+        let text = text(&Reading {
+            uptime_seconds: 1.5,
+            resident_bytes: 4096,
+            user_micros: 0.0,
+            system_micros: 0.0,
+            store: StoreFigures::default(),
+            maintenance: Maintenance::default(),
+            latencies: Arc::default(),
+            counters,
+            parked,
+            forwards,
+        });
         for line in [
             "# HELP queen_process_push_requests_total Push requests.",
             "# TYPE queen_process_push_requests_total counter",

@@ -72,6 +72,36 @@ pub(crate) enum Endpoint {
     DropDeadLetters,
     Replay,
     ListDeadLetters,
+    ListMessages,
+    ReplayRow,
+    PurgeDeadLetters,
+    Overview,
+    Depth,
+    Status,
+    StatusOfQueues,
+    StatusOfQueue,
+    StatusAnalytics,
+    StatusOfBuffers,
+    RefreshStats,
+    Maintenance,
+    SetMaintenance,
+    PopMaintenance,
+    SetPopMaintenance,
+    SharedState,
+    Notify,
+    MeshStats,
+    Trace,
+    TracesOfName,
+    TraceNames,
+    TracesOfMessage,
+    QueueLag,
+    QueueOps,
+    ParkedReplicas,
+    RetentionHistory,
+    SystemMetrics,
+    WorkerMetrics,
+    PostgresStats,
+    OpenApi,
     Who,
     Liveness,
     Health,
@@ -110,7 +140,10 @@ impl Endpoint {
             | Endpoint::DeleteGroup
             | Endpoint::DeleteGroupOnQueue
             | Endpoint::DropDeadLetters
-            | Endpoint::Replay => Kind::Write,
+            | Endpoint::Replay
+            | Endpoint::ReplayRow
+            | Endpoint::PurgeDeadLetters
+            | Endpoint::Trace => Kind::Write,
             Endpoint::PreviewRetention
             | Endpoint::ListQueues
             | Endpoint::ListNamespaces
@@ -120,10 +153,39 @@ impl Endpoint {
             | Endpoint::ListLagging
             | Endpoint::DescribeGroup
             | Endpoint::FindMessage
+            | Endpoint::ListMessages
+            | Endpoint::Overview
+            | Endpoint::Depth
+            | Endpoint::Status
+            | Endpoint::StatusOfQueues
+            | Endpoint::StatusOfQueue
+            | Endpoint::StatusAnalytics
+            | Endpoint::RefreshStats
+            | Endpoint::TracesOfName
+            | Endpoint::TraceNames
+            | Endpoint::TracesOfMessage
+            | Endpoint::QueueLag
+            | Endpoint::QueueOps
+            | Endpoint::ParkedReplicas
+            | Endpoint::RetentionHistory
+            | Endpoint::SystemMetrics
+            | Endpoint::WorkerMetrics
+            | Endpoint::PostgresStats
             | Endpoint::ListDeadLetters => Kind::Read,
-            Endpoint::Who | Endpoint::Liveness | Endpoint::Health | Endpoint::MetricsJson | Endpoint::MetricsText => {
-                Kind::Local
-            }
+            Endpoint::StatusOfBuffers
+            | Endpoint::Maintenance
+            | Endpoint::SetMaintenance
+            | Endpoint::PopMaintenance
+            | Endpoint::SetPopMaintenance
+            | Endpoint::SharedState
+            | Endpoint::Notify
+            | Endpoint::MeshStats
+            | Endpoint::OpenApi
+            | Endpoint::Who
+            | Endpoint::Liveness
+            | Endpoint::Health
+            | Endpoint::MetricsJson
+            | Endpoint::MetricsText => Kind::Local,
         }
     }
 
@@ -174,6 +236,37 @@ pub static ROUTES: &[Route] = routes! {
     DELETE "/api/v1/messages/:partitionId/:transactionId"                                   ReadWrite DropDeadLetters;
     POST   "/api/v1/messages/:partitionId/:transactionId/retry"                             ReadWrite Replay;
     GET    "/api/v1/dlq"                                                                    ReadOnly  ListDeadLetters;
+    GET    "/api/v1/resources/overview"                                                     ReadOnly  Overview;
+    GET    "/api/v1/resources/queues/:queue/depth"                                          ReadOnly  Depth;
+    GET    "/api/v1/messages"                                                               ReadOnly  ListMessages;
+    POST   "/api/v1/dlq/:id/replay"                                                         ReadWrite ReplayRow;
+    DELETE "/api/v1/dlq"                                                                    Admin     PurgeDeadLetters;
+    POST   "/api/v1/traces"                                                                 ReadWrite Trace;
+    GET    "/api/v1/traces/names"                                                           ReadOnly  TraceNames;
+    GET    "/api/v1/traces/by-name/:name"                                                   ReadOnly  TracesOfName;
+    GET    "/api/v1/traces/:partitionId/:transactionId"                                     ReadOnly  TracesOfMessage;
+    GET    "/api/v1/status"                                                                 ReadOnly  Status;
+    GET    "/api/v1/status/queues"                                                          ReadOnly  StatusOfQueues;
+    GET    "/api/v1/status/queues/:queue"                                                   ReadOnly  StatusOfQueue;
+    GET    "/api/v1/status/analytics"                                                       ReadOnly  StatusAnalytics;
+    GET    "/api/v1/status/buffers"                                                         ReadOnly  StatusOfBuffers;
+    GET    "/api/v1/analytics/queue-lag"                                                    ReadOnly  QueueLag;
+    GET    "/api/v1/analytics/queue-ops"                                                    ReadOnly  QueueOps;
+    GET    "/api/v1/analytics/queue-parked-replicas"                                        ReadOnly  ParkedReplicas;
+    GET    "/api/v1/analytics/retention"                                                    ReadOnly  RetentionHistory;
+    GET    "/api/v1/analytics/system-metrics"                                               ReadOnly  SystemMetrics;
+    GET    "/api/v1/analytics/worker-metrics"                                               ReadOnly  WorkerMetrics;
+    GET    "/api/v1/analytics/postgres-stats"                                               ReadOnly  PostgresStats;
+    GET    "/api/v1/system/maintenance"                                                     Admin     Maintenance;
+    POST   "/api/v1/system/maintenance"                                                     Admin     SetMaintenance;
+    GET    "/api/v1/system/maintenance/pop"                                                 Admin     PopMaintenance;
+    POST   "/api/v1/system/maintenance/pop"                                                 Admin     SetPopMaintenance;
+    GET    "/api/v1/system/shared-state"                                                    Admin     SharedState;
+    POST   "/api/v1/stats/refresh"                                                          Admin     RefreshStats;
+    POST   "/internal/api/notify"                                                           Admin     Notify;
+    GET    "/internal/api/shared-state/stats"                                               Admin     MeshStats;
+    GET    "/internal/api/inter-instance/stats"                                             Admin     MeshStats;
+    GET    "/openapi.json"                                                                  Public    OpenApi;
     GET    "/internal/broker"                                                               Public    Who;
     GET    "/status"                                                                        ReadOnly  Liveness;
     GET    "/health"                                                                        Public    Health;

@@ -30,8 +30,25 @@ pub struct HttpSettings {
     pub authenticator: Option<Arc<Authenticator>>,
     /// `QUEEN_TENANCY_HEADER`: requests name their tenant.
     pub tenants: bool,
+    /// What the store has to tell of itself.
+    pub store_figures: Arc<dyn Fn() -> StoreFigures + Send + Sync>,
     /// Makes the ids that name a transaction's answer. The transport has no random source of its own.
     pub mint: Arc<dyn Fn() -> Uuid + Send + Sync>,
+}
+
+/// Figures of a store, for the metrics; one that has no connections or cache leaves them at nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreFigures {
+    /// Connections that are open.
+    pub pool_size: u64,
+    /// Those that nobody uses now.
+    pub pool_idle: u64,
+    /// Reads of messages that memory could answer.
+    pub cache_hits: u64,
+    /// Those that it could not.
+    pub cache_misses: u64,
+    /// Bytes that it keeps for that.
+    pub cache_bytes: u64,
 }
 
 impl Default for HttpSettings {
@@ -45,6 +62,7 @@ impl Default for HttpSettings {
             drain_timeout: Duration::from_secs(4),
             authenticator: None,
             tenants: false,
+            store_figures: Arc::new(StoreFigures::default),
             mint: counting_mint(),
         }
     }

@@ -134,7 +134,7 @@ impl Reader<'_> {
             _ if spaced => 1,
             _ => return None,
         };
-        let hours = self.two(15)?;
+        let hours = self.two(23)?;
         let minutes = if self.take(b':') || !self.0.is_empty() { self.two(59)? } else { 0 };
         Some(sign * (hours * 60 + minutes) * MINUTE)
     }

@@ -111,6 +111,13 @@ impl Broker {
         }
         let AckPart { call, items, letters, .. } = *part;
         let outcomes: Vec<_> = items.iter().map(|(at, _)| *at).zip(decision.outcomes.iter().cloned()).collect();
+        let refused = decision.outcomes.iter().filter(|outcome| outcome.error.is_some()).count() as u64;
+        let done = outcomes.len() as u64 - refused;
+        self.count(self.tables.partition(partition).queue, |activity| {
+            activity.ack_requests += 1;
+            activity.ack_success += done;
+            activity.ack_failed += refused;
+        });
         if self.apply_decision(lane, decision, letters) && !plant!(AckAnsweredEarly) {
             self.commits.draft().1.tell(Done::Ack(call, outcomes));
         } else {

@@ -11,7 +11,7 @@ use super::tables::{GroupIx, PartitionIx, QueueIx};
 use super::{Broker, Waiting, Work};
 use crate::command::{RequestId, SeekTarget};
 use crate::limits::MAX_STEP_PARTITIONS;
-use crate::name::{GroupName, PartitionId, PartitionName, QueueName, TenantId};
+use crate::name::{DeadLetterId, GroupName, PartitionId, PartitionName, QueueName, TenantId};
 use crate::options::{Labels, QueueOptions};
 use crate::record::Cursor;
 use crate::reply::Reply;
@@ -32,6 +32,7 @@ enum Order {
     ChangeSubscription { group: GroupName, since: Timestamp },
     Seek { group: GroupName, queue: QueueName, partition: Option<PartitionName>, target: SeekTarget, steps: Steps },
     DeleteGroup { group: GroupName, queue: Option<QueueName>, metadata: bool, steps: Steps },
+    PurgeDeadLetters { queue: QueueName, group: Option<GroupName>, removed: u64 },
 }
 
 /// The partitions a longer change goes through.
@@ -99,6 +100,15 @@ impl Exclusive {
         Self::work(request, tenant, Order::Seek { group, queue, partition, target, steps: Steps::default() })
     }
 
+    pub(super) fn purge_dead_letters(
+        request: RequestId,
+        tenant: TenantId,
+        queue: QueueName,
+        group: Option<GroupName>,
+    ) -> Work {
+        Self::work(request, tenant, Order::PurgeDeadLetters { queue, group, removed: 0 })
+    }
+
     pub(super) fn delete_group(
         request: RequestId,
         tenant: TenantId,
@@ -141,6 +151,12 @@ impl Broker {
                 let reply = Reply::GroupDeleted { partitions: steps.touched, metadata: removed };
                 let order = Order::DeleteGroup { group, queue, metadata, steps };
                 self.finish_step(Exclusive { request, tenant, order }, over, reply);
+            }
+            Order::PurgeDeadLetters { queue, group, removed } => {
+                let (step, over) = self.purge_step(tenant, &queue, group.as_ref());
+                let removed = removed + step;
+                let order = Order::PurgeDeadLetters { queue, group, removed };
+                self.finish_step(Exclusive { request, tenant, order }, over, Reply::DeadLettersDropped(removed));
             }
         }
     }
@@ -323,6 +339,20 @@ impl Broker {
                 self.drop_cursor(lane);
             }
         }
+    }
+
+    /// Removes the next dead letters of a queue; how many, and whether they were the last.
+    fn purge_step(&mut self, tenant: TenantId, queue: &QueueName, group: Option<&GroupName>) -> (u64, bool) {
+        let Some(queue) = self.tables.find_queue(tenant, queue) else { return (0, true) };
+        let dead = self.tables.queue(queue).partitions.iter().flat_map(|partition| self.tables.dead_of(*partition));
+        let wanted = dead.filter(|dead| group.is_none_or(|group| *group == dead.head.group));
+        let ids: Vec<DeadLetterId> = wanted.map(|dead| dead.head.id).take(MAX_STEP_PARTITIONS + 1).collect();
+        let over = ids.len() <= MAX_STEP_PARTITIONS;
+        let now = ids.len().min(MAX_STEP_PARTITIONS);
+        for id in ids.into_iter().take(now) {
+            self.remove_dead_letter(id);
+        }
+        (now as u64, over)
     }
 
     /// Removes a group's registrations; whether there was one.

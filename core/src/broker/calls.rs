@@ -9,13 +9,14 @@ use super::ack::Prefetch;
 use super::commit::{Done, Seat};
 use super::dead_letters::Replay;
 use super::inspect::Find;
+use super::listing::Listing;
 use super::retention::Preview;
 use super::slot::Asked;
 use crate::command::RequestId;
 use crate::error::Rejection;
 use crate::message::SegmentSlice;
 use crate::name::{PartitionId, QueueId, TenantId};
-use crate::reply::{AckError, AckOutcome, PushOutcome, Reply};
+use crate::reply::{AckError, AckOutcome, ActivityReport, PushOutcome, Reply};
 use crate::store::ExtentRead;
 
 /// What a request to the store was for.
@@ -38,6 +39,10 @@ pub enum Pending {
     FindDeadLetter(Box<Find>, Vec<SegmentSlice>),
     /// A page of dead letters.
     DeadLetters(RequestId, TenantId),
+    /// A page of messages.
+    Listing(Box<Listing>),
+    /// Traces, or what happened.
+    Fetch(Fetch),
     /// A dead letter that is to be replayed.
     ReplayRead(Box<Replay>),
     /// Rows of an ended queue.
@@ -54,6 +59,13 @@ pub enum Pending {
     Probe(RequestId),
     /// The slot.
     Slot(Asked),
+}
+
+/// A question that the store answers alone.
+pub struct Fetch {
+    pub(super) request: RequestId,
+    /// What was asked of activity; its rows are still to come.
+    pub(super) report: Option<Box<ActivityReport>>,
 }
 
 /// A request whose parts are decided one by one.

@@ -363,6 +363,7 @@ impl Broker {
         draft.overdue = Some(overdue);
         self.counters.commits += 1;
         self.counters.commit_writes += writes.len() as u64;
+        self.counters.commit_sizes.note(writes.len() as u64, 1);
         self.timers.set(overdue, Alarm::Overdue(number));
         let commit = Commit { fence, number, time: self.now.store, acknowledged, writes };
         let call = self.ask(StoreRequest::Commit(commit), Pending::Commit(seat));
@@ -523,6 +524,7 @@ impl Broker {
             }
             Change::NewPartition(partition) => {
                 self.tables.partition_mut(partition).fresh = false;
+                self.count(self.tables.partition(partition).queue, |activity| activity.partitions_created += 1);
                 self.add_implied_lanes(partition);
                 self.wake_strangers(partition);
             }
@@ -540,6 +542,8 @@ impl Broker {
                 row.writer = None;
                 row.open_write = 0;
                 self.counters.push_messages += end - from;
+                let queue = self.tables.partition(partition).queue;
+                self.count(queue, |activity| activity.push_messages += end - from);
                 self.age_log(partition);
                 self.skip_before_start(partition);
                 self.place_partition(partition);
@@ -716,8 +720,10 @@ pub(super) fn ack_error(rejection: Rejection) -> AckError {
         Rejection::OutcomeUnknown => AckError::OutcomeUnknown,
         Rejection::NotOwner => AckError::NotOwner,
         // No ack needs a key.
-        Rejection::StoreUnavailable | Rejection::Draining | Rejection::NoKey | Rejection::ForeignKey => {
-            AckError::StoreUnavailable
-        }
+        Rejection::StoreUnavailable
+        | Rejection::Draining
+        | Rejection::Maintenance
+        | Rejection::NoKey
+        | Rejection::ForeignKey => AckError::StoreUnavailable,
     }
 }

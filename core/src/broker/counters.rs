@@ -1,10 +1,20 @@
 //! What a broker counts. The shell exports it; nothing here decides anything.
 
+use alloc::sync::Arc;
+
+use super::histogram::{AGES, Histogram, SIZES};
 use super::retention::Deleted;
+use crate::activity::ActivityRow;
 
 /// Monotone counts and a few gauges, since the broker's start.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counters {
+    /// Writes of each commit.
+    pub commit_sizes: Histogram,
+    /// Milliseconds from a message's commit to its delivery.
+    pub delivery_ages: Histogram,
+    /// Activity of the busiest queues in the last minute that was written down.
+    pub minute: Arc<[ActivityRow]>,
     /// Push requests.
     pub push_requests: u64,
     /// Messages stored by pushes and transactions.
@@ -85,10 +95,62 @@ pub struct Counters {
     pub queues: u64,
 }
 
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            commit_sizes: Histogram::new(&SIZES),
+            delivery_ages: Histogram::new(&AGES),
+            partitions_cleaned: 0,
+            sealed: 0,
+            unopened: 0,
+            opened: 0,
+            retention: Default::default(),
+            minute: Arc::default(),
+            push_requests: 0,
+            push_messages: 0,
+            push_duplicates: 0,
+            pop_requests: 0,
+            pop_targeted: 0,
+            pop_wildcard: 0,
+            pop_empty: 0,
+            pop_messages: 0,
+            ack_requests: 0,
+            ack_messages: 0,
+            ack_refused: 0,
+            transactions: 0,
+            transactions_rolled_back: 0,
+            dead_lettered: 0,
+            dropped: 0,
+            fill_waits: 0,
+            fill_wait_micros: 0,
+            given_back: 0,
+            commits: 0,
+            commit_writes: 0,
+            commits_failed: 0,
+            commits_fenced: 0,
+            unknown_settled: 0,
+            slots_taken: 0,
+            slots_lost: 0,
+            suffixes_lost: 0,
+            logs_loaded: 0,
+            logs_evicted: 0,
+            logs_probed: 0,
+            log_bytes: 0,
+            parked: 0,
+            dead_letters: 0,
+            partitions: 0,
+            queues: 0,
+        }
+    }
+}
+
 impl Counters {
     /// Adds what another broker of the same process has counted.
     pub fn add(&mut self, other: &Counters) {
         let Counters {
+            commit_sizes,
+            delivery_ages,
+            minute,
             push_requests,
             push_messages,
             push_duplicates,
@@ -129,6 +191,11 @@ impl Counters {
             partitions,
             queues,
         } = other;
+        self.commit_sizes.add(commit_sizes);
+        self.delivery_ages.add(delivery_ages);
+        if !minute.is_empty() {
+            self.minute = self.minute.iter().chain(minute.iter()).cloned().collect();
+        }
         self.push_requests += push_requests;
         self.push_messages += push_messages;
         self.push_duplicates += push_duplicates;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::calls::Pending;
 use super::commit::{Change, Done};
+use super::tables::Dead;
 use super::{Broker, Waiting, Work};
 use crate::command::{Address, RequestId};
 use crate::error::Rejection;
@@ -21,17 +22,28 @@ use crate::time::Moment;
 pub struct Replay {
     pub(super) request: RequestId,
     tenant: TenantId,
-    address: Address,
-    group: Option<GroupName>,
+    which: Which,
     /// The row that is being read.
     asked: Option<DeadLetterId>,
     /// The row, once it was read.
     record: Option<DeadLetterRecord>,
 }
 
+/// Which dead letter is meant.
+enum Which {
+    /// The newest failure at an address, or that of one group.
+    At(Address, Option<GroupName>),
+    /// This one.
+    Row(DeadLetterId),
+}
+
 impl Replay {
-    pub(super) fn new(request: RequestId, tenant: TenantId, address: Address, group: Option<GroupName>) -> Self {
-        Replay { request, tenant, address, group, asked: None, record: None }
+    pub(super) fn at(request: RequestId, tenant: TenantId, address: Address, group: Option<GroupName>) -> Self {
+        Replay { request, tenant, which: Which::At(address, group), asked: None, record: None }
+    }
+
+    pub(super) fn row(request: RequestId, tenant: TenantId, id: DeadLetterId) -> Self {
+        Replay { request, tenant, which: Which::Row(id), asked: None, record: None }
     }
 }
 
@@ -41,22 +53,29 @@ impl Broker {
         self.tables.partition_by_id(id).filter(own)
     }
 
+    /// The dead letter that is meant, if it is there.
+    fn meant(&self, tenant: TenantId, which: &Which) -> Option<&Dead> {
+        match which {
+            Which::At(address, group) => {
+                let partition = self.partition_of(tenant, address.partition)?;
+                self.tables
+                    .dead_at(partition, address.transaction.hash())
+                    .filter(|dead| group.as_ref().is_none_or(|group| *group == dead.head.group))
+                    .max_by_key(|dead| (dead.head.failed, dead.head.id))
+            }
+            Which::Row(id) => self.tables.dead.get(id).filter(|dead| self.tables.tenant_of(dead.partition) == tenant),
+        }
+    }
+
     /// Moves one dead letter to the tail of its partition, in one commit (36.14).
     pub(super) fn run_replay(&mut self, since: Moment, mut replay: Box<Replay>) {
-        let Some(partition) = self.partition_of(replay.tenant, replay.address.partition) else {
+        let Some(dead) = self.meant(replay.tenant, &replay.which) else {
             return self.reply(replay.request, Reply::Replayed(None));
         };
-        let wanted =
-            |head: &crate::record::DeadLetterHead| replay.group.as_ref().is_none_or(|group| *group == head.group);
-        let newest = self
-            .tables
-            .dead_at(partition, replay.address.transaction.hash())
-            .filter(|dead| wanted(&dead.head))
-            .max_by_key(|dead| (dead.head.failed, dead.head.id));
-        let Some(dead) = newest else { return self.reply(replay.request, Reply::Replayed(None)) };
         if let Some(seat) = dead.writer {
             return self.wait(seat, Waiting::new(since, Work::Replay(replay)));
         }
+        let partition = dead.partition;
         let id = dead.head.id;
         let Some(record) = replay.record.take().filter(|record| record.head.id == id) else {
             replay.asked = Some(id);
@@ -75,7 +94,7 @@ impl Broker {
             return self.reply(replay.request, Reply::Replayed(None));
         };
         let record = &self.tables.queue(self.tables.partition(partition).queue).record;
-        let place = Place { queue: record.id, partition: replay.address.partition, message: original };
+        let place = Place { queue: record.id, partition: row.id, message: original };
         // Opened and sealed anew: what is stored is bound to its old place.
         let payload =
             self.sealing_of(replay.tenant, &queue).and_then(|key| Ok((key, self.unbound(place, message.payload)?)));
@@ -100,7 +119,7 @@ impl Broker {
         id.and_then(|id| self.tables.dead.get(&id)).is_some_and(|dead| dead.writer.is_none())
     }
 
-    fn remove_dead_letter(&mut self, id: DeadLetterId) {
+    pub(super) fn remove_dead_letter(&mut self, id: DeadLetterId) {
         let (seat, draft) = self.commits.draft();
         draft.write(Write::DropDeadLetter(id));
         draft.change(Change::DropDeadLetter(id));

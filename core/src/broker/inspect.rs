@@ -43,6 +43,11 @@ impl Broker {
                 return self.list_dead_letters(request, tenant, queue, group, (limit, offset));
             }
             Command::FindMessage(address) => return self.find_message(request, tenant, address),
+            Command::ReadTraces(_) | Command::ReadTraceNames { .. } | Command::ReadActivity { .. } => {
+                return self.fetch(request, tenant, command);
+            }
+            Command::ListMessages(filter) => return self.list_messages(request, tenant, &filter),
+            Command::QueueDepth { queue } => Reply::Depth(self.queue_depth(tenant, &queue)),
             Command::PreviewRetention { queue } => return self.preview_retention(request, tenant, queue),
             _ => Reply::Refused(Rejection::StoreUnavailable),
         };
@@ -54,7 +59,10 @@ impl Broker {
     fn query_needs(&mut self, tenant: TenantId, command: &Command) -> Needs {
         let queues: Vec<QueueIx> = match command {
             Command::ListQueues | Command::ListGroups { .. } => self.tables.queues_of(tenant).collect(),
-            Command::DescribeQueue { queue } => self.tables.find_queue(tenant, queue).into_iter().collect(),
+            Command::DescribeQueue { queue } | Command::QueueDepth { queue } => {
+                self.tables.find_queue(tenant, queue).into_iter().collect()
+            }
+            Command::ListMessages(filter) => self.queues_listed(tenant, filter),
             Command::FindMessage(address) => {
                 let partition = self.tables.partition_by_id(address.partition);
                 let partition = partition.filter(|ix| self.tables.tenant_of(*ix) == tenant);
@@ -86,6 +94,8 @@ impl Broker {
                     }
                 }
             }
+            Command::QueueDepth { .. } => needs.extend(self.depth_needs(&queues)),
+            Command::ListMessages(filter) => needs.extend(self.listing_needs(&queues, filter)),
             Command::FindMessage(address) => {
                 let hash = half(address.transaction.hash());
                 let ix = self.tables.partition_by_id(address.partition).filter(|_| !queues.is_empty());
@@ -102,7 +112,7 @@ impl Broker {
         group.is_none_or(|group| *group == self.tables.group(self.tables.lane(lane).group).name)
     }
 
-    fn time_of(&self, partition: PartitionIx, offset: u64) -> Option<Timestamp> {
+    pub(super) fn time_of(&self, partition: PartitionIx, offset: u64) -> Option<Timestamp> {
         self.known_time(partition, offset).ok().flatten()
     }
 
@@ -114,7 +124,7 @@ impl Broker {
         queues
     }
 
-    fn durable_partitions(&self, queue: QueueIx) -> impl Iterator<Item = PartitionIx> + '_ {
+    pub(super) fn durable_partitions(&self, queue: QueueIx) -> impl Iterator<Item = PartitionIx> + '_ {
         let partitions = self.tables.queue(queue).partitions.iter().copied();
         partitions.filter(|partition| !self.tables.partition(*partition).fresh)
     }
@@ -130,6 +140,7 @@ impl Broker {
             retained_bytes: 0,
             segments: Some(0),
             counts: Counts::default(),
+            options: record.options.clone(),
         };
         for ix in self.durable_partitions(queue) {
             let partition = self.tables.partition(ix);
@@ -182,6 +193,7 @@ impl Broker {
                     counts: self.counts(ix),
                     oldest: newest.and_then(|_| self.time_of(ix, partition.log_start)),
                     newest: newest.and_then(|last| self.time_of(ix, last)),
+                    consumed: self.tables.lanes_of(ix).map(|lane| self.tables.lane(lane).cursor().consumed).sum(),
                 }
             })
             .collect();

@@ -5,13 +5,17 @@
 //! one slot (design.md 3).
 
 mod ack;
+mod activity;
 mod admin;
 mod calls;
 mod commit;
 mod counters;
 mod dead_letters;
+mod depth;
+mod histogram;
 mod inspect;
 mod lanes;
+mod listing;
 mod loads;
 mod planted;
 mod pop;
@@ -23,6 +27,7 @@ mod seals;
 mod slot;
 mod tables;
 mod timers;
+mod traces;
 mod transaction;
 mod waiters;
 
@@ -39,7 +44,7 @@ use crate::limits::{HOLD, OUTCOME_WAIT};
 use crate::name::{QueueName, TenantId};
 use crate::record::{RetentionRule, Tally};
 use crate::reply::Reply;
-use crate::settings::Settings;
+use crate::settings::{Maintenance, Settings};
 use crate::store::{StoreAnswer, StoreCall, StoreReply, StoreRequest};
 use crate::time::{Moment, Now, Span};
 use ack::AckPart;
@@ -48,6 +53,7 @@ use calls::{Call, Pending};
 use commit::Commits;
 pub use counters::Counters;
 use dead_letters::Replay;
+pub use histogram::Histogram;
 use loads::{Facts, Loads};
 use pop::{PendingDelivery, PopCall};
 use push::PushPart;
@@ -102,6 +108,8 @@ enum Work {
     Transaction(Box<TransactionWork>),
     /// A dead letter on its way back.
     Replay(Box<Replay>),
+    /// A trace to write.
+    Trace(RequestId, TenantId, Box<crate::command::NewTrace>),
     /// Dead letters to remove.
     DropDeadLetters(RequestId, TenantId, Box<crate::command::Address>),
     /// A change that goes alone into its commit.
@@ -162,8 +170,11 @@ pub struct Broker {
     retention: Retention,
     /// Numbers the ownerships under which the queues are looked at.
     refreshes: u64,
+    /// Numbers the ownerships under which minutes are written down.
+    minutes: u64,
     outputs: VecDeque<Output>,
     draining: bool,
+    maintenance: Maintenance,
     counters: Counters,
 }
 
@@ -195,8 +206,10 @@ impl Broker {
             trimming: false,
             retention: Retention::default(),
             refreshes: 0,
+            minutes: 0,
             outputs: VecDeque::new(),
             draining: false,
+            maintenance: Maintenance::default(),
             counters: Counters::default(),
         }
     }
@@ -211,6 +224,8 @@ impl Broker {
             return self.reply(id, Reply::Refused(Rejection::NotOwner));
         }
         match command {
+            Command::Push(_) if self.maintenance.push => self.reply(id, Reply::Refused(Rejection::Maintenance)),
+            Command::Pop(_) if self.maintenance.pop => self.reply(id, Reply::Popped(None)),
             Command::Push(push) => self.push_request(id, tenant, push),
             Command::Pop(pop) => self.pop_request(id, tenant, pop),
             Command::Ack(ack) => self.ack_request(id, tenant, ack),
@@ -232,8 +247,13 @@ impl Broker {
                 self.admit(Exclusive::delete_group(id, tenant, group, queue, metadata));
             }
             Command::Replay { address, group } => {
-                self.admit(Work::Replay(Box::new(Replay::new(id, tenant, address, group))));
+                self.admit(Work::Replay(Box::new(Replay::at(id, tenant, address, group))));
             }
+            Command::ReplayRow(row) => self.admit(Work::Replay(Box::new(Replay::row(id, tenant, row)))),
+            Command::PurgeDeadLetters { queue, group } => {
+                self.admit(Exclusive::purge_dead_letters(id, tenant, queue, group));
+            }
+            Command::Trace(trace) => self.admit(Work::Trace(id, tenant, trace)),
             Command::DropDeadLetters(address) => self.admit(Work::DropDeadLetters(id, tenant, Box::new(address))),
             Command::Probe => {
                 self.ask(StoreRequest::Ping, Pending::Probe(id));
@@ -247,7 +267,21 @@ impl Broker {
             | Command::DescribeQueue { .. }
             | Command::ListGroups { .. }
             | Command::FindMessage(_)
+            | Command::ListMessages(_)
+            | Command::QueueDepth { .. }
+            | Command::ReadTraces(_)
+            | Command::ReadTraceNames { .. }
+            | Command::ReadActivity { .. }
             | Command::ListDeadLetters { .. } => self.admit(Work::Query(id, tenant, Box::new(command))),
+        }
+    }
+
+    /// An operator switched something off or on again. Parked calls answer empty when pops go off.
+    pub fn maintain(&mut self, now: Now, maintenance: Maintenance) {
+        self.enter(now);
+        self.maintenance = maintenance;
+        if maintenance.pop {
+            self.answer_parked(|| Reply::Popped(None));
         }
     }
 
@@ -283,6 +317,8 @@ impl Broker {
             Pending::Find(find) => self.message_read(*find, answer.reply),
             Pending::FindDeadLetter(find, slices) => self.message_dead_letter_read(*find, slices, answer.reply),
             Pending::DeadLetters(id, tenant) => self.dead_letters_read(id, tenant, answer.reply),
+            Pending::Listing(listing) => self.listing_read(*listing, answer.reply),
+            Pending::Fetch(fetch) => self.fetched(fetch, answer.reply),
             Pending::ReplayRead(replay) => self.replay_read(*replay, answer.reply),
             Pending::Trim(queue) => self.trimmed(queue, answer.reply),
             Pending::TrimLogs(partitions) => self.logs_trimmed(partitions, &answer.reply),
@@ -428,6 +464,7 @@ impl Broker {
             Work::GiveBack(lease) => self.run_give_back(since, lease),
             Work::Transaction(work) => self.run_transaction(since, work),
             Work::Replay(replay) => self.run_replay(since, replay),
+            Work::Trace(id, tenant, trace) => self.run_trace(id, tenant, *trace),
             Work::DropDeadLetters(id, tenant, address) => self.run_drop_dead_letters(since, id, tenant, address),
             // Both rest on everything that is open: a question is answered by what is durable, an exclusive change goes
             // alone.
@@ -454,7 +491,9 @@ impl Broker {
             Work::Extend(extension) => self.reply(extension.request, Reply::Refused(rejection)),
             Work::Transaction(work) => self.reply(work.request, Reply::Refused(rejection)),
             Work::Replay(replay) => self.reply(replay.request, Reply::Refused(rejection)),
-            Work::DropDeadLetters(id, ..) | Work::Query(id, ..) => self.reply(id, Reply::Refused(rejection)),
+            Work::DropDeadLetters(id, ..) | Work::Query(id, ..) | Work::Trace(id, ..) => {
+                self.reply(id, Reply::Refused(rejection))
+            }
             Work::Exclusive(exclusive) => self.reply(exclusive.request, Reply::Refused(rejection)),
             Work::Retention(number, _) | Work::CleanUp(number) => self.refuse_retention(number),
             Work::GiveBack(_) => {}

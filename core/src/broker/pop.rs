@@ -202,9 +202,11 @@ impl Broker {
 
     /// Parks a pop; one that does not wait, or has waited long enough, is answered empty.
     fn park(&mut self, request: RequestId, mut call: Box<PopCall>) {
-        let Some(deadline) = call.deadline.filter(|at| *at > self.now.monotonic && !self.draining) else {
+        let Some(deadline) =
+            call.deadline.filter(|at| *at > self.now.monotonic && !self.draining && !self.maintenance.pop)
+        else {
             self.end_hold(&mut call);
-            self.counters.pop_empty += 1;
+            self.count_empty(&call);
             return self.reply(request, Reply::Popped(None));
         };
         call.stage = Stage::Parked;
@@ -728,6 +730,7 @@ impl Broker {
         }
         let count: usize = claims.iter().map(|claim| claim.messages.len()).sum();
         self.counters.pop_messages += count as u64;
+        self.count_delivery(&claims);
         match (lease, self.pops.get_mut(&request)) {
             (Some(lease), Some(call)) => call.stage = Stage::Answered(lease),
             (None, _) | (_, None) => {
@@ -735,6 +738,37 @@ impl Broker {
             }
         }
         self.reply(request, Reply::Popped(Some(Delivery { lease, claims })));
+    }
+
+    /// Notes what was delivered, and how long it took from commit to delivery.
+    fn count_delivery(&mut self, claims: &[Claim]) {
+        let now = self.now.store;
+        for claim in claims {
+            let Some(partition) = self.tables.partition_by_id(claim.partition) else { continue };
+            let queue = self.tables.partition(partition).queue;
+            let row = &mut self.tables.queue_mut(queue).activity;
+            row.pop_requests += 1;
+            row.pop_messages += claim.messages.len() as u64;
+            row.lag_samples += claim.messages.len() as u64;
+            // The messages of a segment are of one age.
+            for same in claim.messages.chunk_by(|a, b| a.created == b.created) {
+                let Some(first) = same.first() else { continue };
+                let lag = now.since(first.created).max(Span::ZERO).as_micros().unsigned_abs() / 1_000;
+                row.lag_sum_ms += lag.saturating_mul(same.len() as u64);
+                row.lag_max_ms = row.lag_max_ms.max(lag);
+                self.counters.delivery_ages.note(lag, same.len() as u64);
+            }
+        }
+    }
+
+    /// Notes a pop that was answered empty.
+    pub(super) fn count_empty(&mut self, call: &PopCall) {
+        self.counters.pop_empty += 1;
+        if let PopScope::Queue(name) | PopScope::Partition(name, _) = &call.pop.scope
+            && let Some(queue) = self.tables.find_queue(call.tenant, name)
+        {
+            self.count(queue, |activity| activity.pop_empty += 1);
+        }
     }
 
     fn open_all(&mut self, queue: QueueId, partition: PartitionId, messages: &mut [DeliveredMessage]) {

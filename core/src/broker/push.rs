@@ -112,6 +112,7 @@ impl Broker {
         };
         let PushPart { call, tenant, group, .. } = *part;
         let partition = self.partition_for_push(tenant, &group.queue, &group.partition);
+        self.count(self.tables.partition(partition).queue, |activity| activity.push_requests += 1);
         let first = self.tables.partition(partition).log.next();
         let several = group.items.len() > 1;
         let mut outcomes: SmallVec<[(u32, PushOutcome); 1]> = SmallVec::with_capacity(group.items.len());

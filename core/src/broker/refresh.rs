@@ -15,6 +15,7 @@ impl Broker {
     /// The slot is loaded: from now on its queues are looked at. What was begun for an earlier ownership ends.
     pub(super) fn start_refreshing(&mut self) {
         self.refreshes += 1;
+        self.start_minutes();
         self.timers.set(self.now.monotonic.plus(self.settings.refresh), Alarm::Refresh(self.refreshes));
     }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::commit::Seat;
+use crate::activity::Activity;
 use crate::log::Log;
 use crate::name::{DeadLetterId, GroupName, LeaseId, PartitionId, PartitionName, QueueName, TenantId, TransactionHash};
 use crate::record::{Cursor, DeadLetterHead, Lease, PartitionRecord, QueueRecord, SubscriptionRecord, Trimmed};
@@ -66,6 +67,8 @@ pub struct Queue {
     pub latest: Timestamp,
     /// The latest registration given out.
     pub registered: Timestamp,
+    /// What happened in this minute.
+    pub activity: Activity,
     /// Partitions from which retention has deleted something.
     pub trimmed: BTreeMap<PartitionIx, TrimmedRow>,
     by_name: HashTable<PartitionIx>,
@@ -372,6 +375,11 @@ impl Tables {
         self.groups.get(ix.key())
     }
 
+    /// Every queue.
+    pub fn all_queues(&self) -> Vec<QueueIx> {
+        self.tenants.values().flat_map(|queues| queues.values().copied()).collect()
+    }
+
     /// How many queues and partitions there are.
     pub fn sizes(&self) -> (usize, usize) {
         (self.queues.len(), self.partitions.len())
@@ -388,6 +396,7 @@ impl Tables {
             groups: BTreeMap::new(),
             latest,
             registered: Timestamp::MIN,
+            activity: Activity::default(),
             trimmed: BTreeMap::new(),
             by_name: HashTable::new(),
         }));
@@ -637,6 +646,13 @@ impl Tables {
     }
 
     /// Dead letters of one partition.
+    pub fn dead_of(&self, partition: PartitionIx) -> impl Iterator<Item = &Dead> {
+        let range = (partition, TransactionHash(0), DeadLetterId(uuid::Uuid::nil()))
+            ..=(partition, TransactionHash(u128::MAX), DeadLetterId(uuid::Uuid::max()));
+        self.dead_at.range(range).filter_map(|key| self.dead.get(&key.2))
+    }
+
+    /// How many dead letters one partition has.
     pub fn dead_count(&self, partition: PartitionIx) -> u64 {
         let range = (partition, TransactionHash(0), DeadLetterId(uuid::Uuid::nil()))
             ..=(partition, TransactionHash(u128::MAX), DeadLetterId(uuid::Uuid::max()));

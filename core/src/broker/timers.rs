@@ -20,6 +20,8 @@ pub enum Alarm {
     Logs(u64),
     /// The queues' records are looked at.
     Refresh(u64),
+    /// A minute is over: what happened in it is written down.
+    Minute(u64),
     /// Retention goes on, or begins a cycle.
     Retention(u64),
     /// A commit's callers have waited long enough for its outcome.
@@ -100,6 +102,7 @@ impl Broker {
                 Alarm::Hold(seq) => self.hold_over(seq),
                 Alarm::Read(delivery) => self.read_delivery(delivery),
                 Alarm::Refresh(number) => self.refresh(number),
+                Alarm::Minute(number) => self.minute_over(number),
                 Alarm::Retention(number) => self.retention_due(number),
                 Alarm::Logs(number) => self.retry_logs(number),
                 Alarm::Overdue(number) => self.commit_overdue(number),

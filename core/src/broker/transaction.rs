@@ -1,7 +1,7 @@
 //! Transactions: pushes and acks in one commit, all or nothing (10).
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -108,6 +108,7 @@ impl Broker {
             self.apply_decision(group.lane, group.decision, read.clone());
         }
         let mut outcomes = Vec::with_capacity(transaction.operations.len());
+        let mut queues = BTreeSet::new();
         let mut pushed: BTreeMap<(QueueName, PartitionName, TransactionHash), MessageId> = BTreeMap::new();
         for ((at, operation), sealing) in transaction.operations.into_iter().enumerate().zip(keys) {
             outcomes.push(match operation {
@@ -124,6 +125,7 @@ impl Broker {
                         },
                         None => {
                             let to = self.partition_for_push(tenant, &queue, &partition);
+                            queues.insert(self.tables.partition(to).queue);
                             let id = self.append(to, message, 1, sealing.as_ref());
                             if let Some(key) = key {
                                 pushed.insert(key, id);
@@ -133,6 +135,9 @@ impl Broker {
                     }
                 }
             });
+        }
+        for queue in queues {
+            self.count(queue, |activity| activity.transactions += 1);
         }
         let reply = Reply::Transacted(Ok(outcomes));
         match self.commits.building().filter(|_| !plant!(TransactionAnsweredEarly)) {

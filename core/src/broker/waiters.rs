@@ -230,7 +230,7 @@ impl Broker {
         let Some(mut call) = self.pops.remove(&request) else { return };
         self.unpark(&mut call);
         self.tidy_after(&call);
-        self.counters.pop_empty += 1;
+        self.count_empty(&call);
         let reply = reply(&call);
         self.reply(request, reply);
     }

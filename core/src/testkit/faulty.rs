@@ -60,6 +60,8 @@ pub enum RequestKind {
     Read,
     /// `StoreRequest::ReadDeadLetters`
     ReadDeadLetters,
+    /// `StoreRequest::ReadTraces`, `ReadTraceNames` or `ReadActivity`
+    ReadOperations,
     /// `StoreRequest::Trim`, of logs and of history too
     Trim,
     /// `StoreRequest::Ping`
@@ -81,6 +83,9 @@ impl RequestKind {
             }
             StoreRequest::Read(_) => RequestKind::Read,
             StoreRequest::ReadDeadLetters(_) => RequestKind::ReadDeadLetters,
+            StoreRequest::ReadTraces { .. }
+            | StoreRequest::ReadTraceNames { .. }
+            | StoreRequest::ReadActivity { .. } => RequestKind::ReadOperations,
             StoreRequest::LoadExtents { .. } | StoreRequest::LoadHistory { .. } => RequestKind::Load,
             StoreRequest::Trim { .. } | StoreRequest::TrimLogs { .. } | StoreRequest::TrimHistory { .. } => {
                 RequestKind::Trim

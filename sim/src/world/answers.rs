@@ -15,10 +15,18 @@ use crate::history::{
 pub fn event(names: &mut Names, tenant: TenantNo, reply: Reply) -> Event {
     let answer = match reply {
         Reply::Refused(Rejection::OutcomeUnknown) => return Event::Unknown,
-        // No step asks for the last four yet.
-        Reply::Refused(_) | Reply::Healthy | Reply::Queues(_) | Reply::Retention(_) | Reply::History(_) => {
-            return Event::Fail(Refusal::Unavailable);
-        }
+        // No step asks for any of these yet.
+        Reply::Refused(_)
+        | Reply::Healthy
+        | Reply::Queues(_)
+        | Reply::Retention(_)
+        | Reply::History(_)
+        | Reply::Messages(_)
+        | Reply::Depth(_)
+        | Reply::Traced(_)
+        | Reply::Traces(..)
+        | Reply::TraceNames(..)
+        | Reply::Activity(_) => return Event::Fail(Refusal::Unavailable),
         Reply::Pushed(outcomes) => Answer::Pushed(outcomes.iter().map(|outcome| pushed(names, outcome)).collect()),
         Reply::Popped(None) => Answer::Popped(Delivery::default()),
         Reply::Popped(Some(delivery)) => Answer::Popped(popped(names, &delivery)),

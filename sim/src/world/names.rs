@@ -339,6 +339,10 @@ impl Names {
             // Retention's: no world has it yet.
             Write::DropPartition(_) => Written::Other(0),
             Write::History(_) => Written::Other(1),
+            // What no step asks for, and what a minute leaves behind.
+            Write::Trace(_) => Written::Other(2),
+            Write::Activity(_) => Written::Other(3),
+            Write::DropActivity { .. } => Written::Other(4),
             Write::DropDeadLetter(id) => Written::DropDeadLetter { id: self.dead_letter_no(*id) },
         }
     }

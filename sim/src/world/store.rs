@@ -220,7 +220,7 @@ impl SimStore {
                 owners[usize::from(slot.0)] = view.owner;
             }
         }
-        Some(FleetView { brokers: self.members.values().cloned().collect(), owners, revision: 0 })
+        Some(FleetView { brokers: self.members.values().cloned().collect(), owners, ..FleetView::default() })
     }
 
     /// Declares a broker dead, if its beat is still `beat`; whether it is dead now.

@@ -14,7 +14,10 @@ use crate::wire::groups as wire;
 /// Seconds of lag that `lagging` asks for where the query does not say.
 const DEFAULT_MIN_LAG: i64 = 3_600;
 
-async fn standings(exchange: &Exchange<'_>, group: Option<GroupName>) -> Result<Vec<GroupStanding>, Failure> {
+pub(super) async fn standings(
+    exchange: &Exchange<'_>,
+    group: Option<GroupName>,
+) -> Result<Vec<GroupStanding>, Failure> {
     match exchange.ask(Command::ListGroups { group }).await? {
         Reply::Groups(standings) => Ok(standings),
         other => Err(unexpected(&other)),

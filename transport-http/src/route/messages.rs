@@ -1,14 +1,23 @@
 //! Single messages and the way back from the dead letters. (queen-http.md 14)
 
+use compact_str::CompactString;
 use hyper::StatusCode;
-use tidegate_core::command::{Address, Command};
-use tidegate_core::name::TransactionId;
+use tidegate_core::command::{Address, Command, MessageFilter};
+use tidegate_core::name::{PartitionName, QueueName, TransactionId};
+use tidegate_core::options::Labels;
 use tidegate_core::reply::Reply;
 
-use super::{Exchange, Outcome, in_path, json, serialized, unexpected};
+use super::{Exchange, Outcome, in_path, in_query, json, serialized, unexpected};
 use crate::error::Failure;
+use crate::query::unexpected as unexpected_text;
 use crate::wire::ack::partition_id;
+use crate::wire::groups::bad_timestamp;
+use crate::wire::listing;
 use crate::wire::messages as wire;
+
+/// Rows of a page where the query does not say, and at most.
+const DEFAULT_LIMIT: usize = 200;
+const MAX_LIMIT: usize = 1_000;
 
 /// The address in the path. A malformed partition id is answered as the route's contract has it.
 fn address(exchange: &Exchange<'_>, malformed: impl FnOnce(String) -> Failure) -> Result<Address, Failure> {
@@ -21,6 +30,49 @@ fn address(exchange: &Exchange<'_>, malformed: impl FnOnce(String) -> Failure) -
 
 fn failed(what: &str, error: &str) -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, &format!("{what}: {error}"))
+}
+
+/// A page of messages, newest first.
+pub(super) async fn list(exchange: Exchange<'_>) -> Outcome {
+    let query = &exchange.query;
+    let partition = query.filter("partition")?;
+    let partition = partition.map(|name| PartitionName::new(&name).map_err(|error| in_query("partition", error)));
+    let label = |names: [&str; 2]| -> Result<CompactString, Failure> {
+        for name in names {
+            if let Some(text) = query.filter(name)? {
+                return QueueName::new(&text).map(|_| text.into()).map_err(|error| in_query(name, error));
+            }
+        }
+        Ok(CompactString::default())
+    };
+    let status = match query.filter("status")? {
+        None => None,
+        Some(text) => Some(
+            listing::status(&text)
+                .ok_or_else(|| unexpected_text("status", &format!("one of {}", listing::STATUSES.join(", ")), &text))?,
+        ),
+    };
+    let time = |name| match query.filter(name)? {
+        None => Ok(None),
+        Some(text) => match crate::time::parse(&text) {
+            Some(time) => Ok(Some(time)),
+            None => Err(failed("list failed", &bad_timestamp(name, &text))),
+        },
+    };
+    let filter = MessageFilter {
+        queue: exchange.queue_filter()?,
+        partition: partition.transpose()?,
+        labels: Labels { namespace: label(["namespace", "ns"])?, task: label(["task", "task"])? },
+        status,
+        from: time("from")?,
+        until: time("to")?.map(listing::end_of_minute),
+        limit: query.number_or("limit", DEFAULT_LIMIT)?.min(MAX_LIMIT),
+        offset: query.number_or("offset", 0)?,
+    };
+    match exchange.ask(Command::ListMessages(Box::new(filter))).await? {
+        Reply::Messages(page) => serialized(StatusCode::OK, &listing::Page::new(&page)),
+        other => Err(unexpected(&other)),
+    }
 }
 
 pub(super) async fn find(exchange: Exchange<'_>) -> Outcome {

@@ -1,15 +1,19 @@
 //! One file per resource: parse, order, respond. No rule about queues is in here.
 
 mod ack;
+mod analytics;
 mod configure;
 mod dead_letters;
 mod groups;
 mod lease;
+mod maintenance;
 mod messages;
 mod ops;
 mod pop;
 mod push;
 mod queues;
+mod status;
+mod traces;
 mod transaction;
 
 use std::pin::pin;
@@ -23,16 +27,20 @@ use serde::Serialize;
 use tidegate_core::command::Command;
 use tidegate_core::name::{GroupName, NameError, PartitionName, QueueName};
 use tidegate_core::reply::Reply;
+use tidegate_core::time::Timestamp;
 use tidegate_driver::Receipt;
 
 use crate::body::Source;
 use crate::caller::Caller;
 use crate::error::Failure;
 use crate::forward::{self, Before};
-use crate::query::Query;
+use crate::query::{self, Query};
 use crate::receipt::{Body, Connection, Witness};
 use crate::router::{Endpoint, Parameters};
+use crate::time;
 use crate::{Asked, Shared};
+
+pub(crate) use ops::Health;
 
 /// The type of every body but the Prometheus text.
 pub(crate) const JSON: &str = "application/json";
@@ -94,6 +102,36 @@ async fn dispatch_rare(endpoint: Endpoint, exchange: Exchange<'_>) -> Outcome {
         Endpoint::DropDeadLetters => messages::drop_dead_letters(exchange).await,
         Endpoint::Replay => messages::replay(exchange).await,
         Endpoint::ListDeadLetters => dead_letters::list(exchange).await,
+        Endpoint::ListMessages => messages::list(exchange).await,
+        Endpoint::ReplayRow => dead_letters::replay(exchange).await,
+        Endpoint::PurgeDeadLetters => dead_letters::purge(exchange).await,
+        Endpoint::Overview => status::overview(exchange).await,
+        Endpoint::Depth => status::depth(exchange).await,
+        Endpoint::Status => status::status(exchange).await,
+        Endpoint::StatusOfQueues => status::list(exchange).await,
+        Endpoint::StatusOfQueue => status::describe(exchange).await,
+        Endpoint::StatusAnalytics => status::analytics(exchange).await,
+        Endpoint::StatusOfBuffers => status::buffers(),
+        Endpoint::RefreshStats => status::refresh(exchange).await,
+        Endpoint::Maintenance => maintenance::get(&exchange),
+        Endpoint::SetMaintenance => maintenance::set_push(exchange).await,
+        Endpoint::PopMaintenance => maintenance::get_pop(&exchange),
+        Endpoint::SetPopMaintenance => maintenance::set_pop(exchange).await,
+        Endpoint::SharedState => maintenance::shared_state(&exchange),
+        Endpoint::Notify => maintenance::notify(exchange).await,
+        Endpoint::MeshStats => maintenance::mesh(),
+        Endpoint::Trace => traces::write(exchange).await,
+        Endpoint::TracesOfName => traces::of_name(exchange).await,
+        Endpoint::TraceNames => traces::names(exchange).await,
+        Endpoint::TracesOfMessage => traces::of_message(exchange).await,
+        Endpoint::QueueLag => analytics::queue_lag(exchange).await,
+        Endpoint::QueueOps => analytics::queue_ops(exchange).await,
+        Endpoint::ParkedReplicas => analytics::parked(exchange).await,
+        Endpoint::RetentionHistory => analytics::retention(exchange).await,
+        Endpoint::SystemMetrics => analytics::system(exchange).await,
+        Endpoint::WorkerMetrics => analytics::worker(exchange).await,
+        Endpoint::PostgresStats => analytics::postgres(exchange).await,
+        Endpoint::OpenApi => Ok(ops::openapi()),
         Endpoint::Who => Ok(ops::who(&exchange)),
         Endpoint::Liveness => Ok(ops::liveness()),
         Endpoint::Health => ops::health(exchange).await,
@@ -186,6 +224,19 @@ impl Exchange<'_> {
     /// The path's `n`th parameter as a group.
     fn group(&self, n: usize) -> Result<GroupName, Failure> {
         GroupName::new(self.parameters.at(n)).map_err(|error| in_path("group", error))
+    }
+
+    /// A queue that the query may name.
+    fn queue_filter(&self) -> Result<Option<QueueName>, Failure> {
+        let name = self.query.filter("queue")?;
+        name.map(|name| QueueName::new(&name).map_err(|error| in_query("queue", error))).transpose()
+    }
+
+    /// A time that the query may name.
+    fn time(&self, name: &str) -> Result<Option<Timestamp>, Failure> {
+        let Some(text) = self.query.filter(name)? else { return Ok(None) };
+        let time = time::parse(&text).ok_or_else(|| query::unexpected(name, time::ACCEPTED, &text))?;
+        Ok(Some(time))
     }
 
     /// A group that the query may name.

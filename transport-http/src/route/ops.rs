@@ -5,20 +5,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use hyper::{Response, StatusCode};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_core::command::Command;
 use tidegate_core::reply::Reply;
 
 use super::{Exchange, Outcome, json, respond, serialized};
 use crate::error::Failure;
-use crate::metrics;
 use crate::receipt::Body;
+use crate::{metrics, openapi};
 
 /// How long the store may take to answer before it counts as away.
 const PROBE_TIME: Duration = Duration::from_secs(3);
 
-#[derive(Serialize)]
-struct Health {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Health {
     status: &'static str,
     database: &'static str,
     engine: &'static str,
@@ -29,6 +30,11 @@ struct Health {
 /// The process lives; asks nobody.
 pub(super) fn liveness() -> Response<Body> {
     json(StatusCode::OK, br#"{"status":"ok","engine":"segments-rust"}"#.to_vec())
+}
+
+/// What the API is.
+pub(super) fn openapi() -> Response<Body> {
+    respond(StatusCode::OK, super::JSON, openapi::document().into())
 }
 
 /// Which broker this is: others ask when they are not sure that it lives.

@@ -8,7 +8,7 @@ use super::{Exchange, Outcome, serialized, unexpected};
 use crate::error::Failure;
 use crate::wire::{queues as wire, retention};
 
-async fn queues(exchange: &Exchange<'_>) -> Result<Vec<QueueSummary>, Failure> {
+pub(super) async fn queues(exchange: &Exchange<'_>) -> Result<Vec<QueueSummary>, Failure> {
     match exchange.ask(Command::ListQueues).await? {
         Reply::Queues(queues) => Ok(queues),
         other => Err(unexpected(&other)),

@@ -1,5 +1,6 @@
 //! Acks, one or many: a bare array comes back, one element per item. (queen-http.md 8)
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::command::{Ack, AckItem, AckStatus, LeaseProof};
@@ -12,7 +13,7 @@ use crate::error::Failure;
 use crate::wire::json;
 
 /// What says how one message was settled, as sent. Null counts as absent in all of it.
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AckFields<'b> {
     #[serde(borrow, rename = "transactionId")]
@@ -27,12 +28,13 @@ pub(crate) struct AckFields<'b> {
     error: Option<Text<'b>>,
     /// Means nothing in the items of a batch, whatever it is.
     #[serde(borrow)]
+    #[schemars(with = "Option<String>")]
     consumer_group: Option<&'b RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BatchBody<'b> {
+pub(crate) struct BatchBody<'b> {
     #[serde(borrow)]
     consumer_group: Option<Text<'b>>,
     #[serde(borrow)]

@@ -1,9 +1,10 @@
 //! Configuring a queue: always the whole of it. (queen-http.md 11)
 
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tidegate_core::name::{QueueId, QueueName, excerpt};
-use tidegate_core::options::{Labels, OPTIONS, OptionSpec, OptionValue, QueueOptions, RawValue as Given};
+use tidegate_core::options::{Kind, Labels, OPTIONS, OptionSpec, OptionValue, QueueOptions, RawValue as Given};
 
 use crate::body::{Entries, Text, parse};
 use crate::error::Failure;
@@ -88,7 +89,7 @@ fn string<'a>(name: &str, raw: &'a str) -> Result<Text<'a>, Failure> {
 }
 
 /// The answer: the queue as it now is.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Configured<'a> {
     configured: bool,
@@ -114,6 +115,64 @@ impl<'a> Configured<'a> {
             storage: "segments",
             options: Echo(options),
         }
+    }
+}
+
+/// A body as the document tells it.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(crate) struct ConfigureBody {
+    queue: String,
+    namespace: Option<String>,
+    task: Option<String>,
+    options: Option<GivenOptions>,
+}
+
+struct GivenOptions;
+
+impl JsonSchema for GivenOptions {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "GivenOptions".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        options_schema(true)
+    }
+}
+
+impl JsonSchema for Echo<'_> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Options".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        options_schema(false)
+    }
+}
+
+/// The option table as a schema. A body may leave each option out, or say null.
+fn options_schema(given: bool) -> schemars::Schema {
+    let mut properties = serde_json::Map::new();
+    let mut names = Vec::new();
+    for spec in &OPTIONS {
+        let name = if given { vec!["null"] } else { Vec::new() };
+        let kinds = |kind| [&[kind][..], &name].concat();
+        let schema = match spec.kind {
+            Kind::Integer { min, max, .. } => {
+                serde_json::json!({"type": kinds("integer"), "minimum": min, "maximum": max, "description": spec.help})
+            }
+            Kind::Boolean => serde_json::json!({"type": kinds("boolean"), "description": spec.help}),
+        };
+        properties.insert(spec.name.to_owned(), schema);
+        names.push(spec.name);
+    }
+    if given {
+        for label in ["namespace", "task"] {
+            properties.insert(label.to_owned(), serde_json::json!({"type": ["string", "null"]}));
+        }
+        schemars::json_schema!({"type": "object", "properties": properties})
+    } else {
+        schemars::json_schema!({"type": "object", "properties": properties, "required": names})
     }
 }
 

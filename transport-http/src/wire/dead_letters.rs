@@ -1,14 +1,17 @@
 //! Dead letters as listed. (queen-http.md 15)
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::reply::DeadLetterRow;
 
+use crate::body::{Object, parse};
+use crate::error::Failure;
 use crate::time;
 use crate::wire::json;
 
 /// A page.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Page<'a> {
     messages: Vec<Row<'a>>,
     pagination: Pagination,
@@ -16,13 +19,13 @@ pub(crate) struct Page<'a> {
     total: usize,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Pagination {
     limit: usize,
     offset: usize,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row<'a> {
     id: String,
@@ -33,6 +36,7 @@ struct Row<'a> {
     consumer_group: &'a str,
     error_message: &'a str,
     retry_count: u32,
+    #[schemars(with = "serde_json::Value")]
     data: Option<&'a RawValue>,
     /// Only sent where it is false: retention had removed the message before it was filed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +48,43 @@ struct Row<'a> {
     /// The message's, which sorts like its offset (36.16).
     created_at: String,
     failed_at: String,
+}
+
+/// Where a replayed row may be asked to go: nowhere but where it came from.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct ReplayBody<'b> {
+    /// Not supported: a dead letter goes back to its own queue.
+    #[serde(borrow)]
+    #[schemars(with = "Option<()>")]
+    queue: Option<&'b RawValue>,
+    /// Not supported, likewise.
+    #[serde(borrow)]
+    #[schemars(with = "Option<()>")]
+    partition: Option<&'b RawValue>,
+}
+
+/// Reads the body of a replay, which may be empty.
+pub(crate) fn replay(body: &[u8]) -> Result<(), Failure> {
+    if body.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    let Object(body) = parse::<Object<ReplayBody>>(body)?;
+    for (field, given) in [("queue", body.queue), ("partition", body.partition)] {
+        if given.is_some_and(|raw| raw.get() != "null") {
+            return Err(Failure::bad_body(format!("{field}: a dead letter goes back to its own queue and partition")));
+        }
+    }
+    Ok(())
+}
+
+/// How many rows were removed.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Purged<'a> {
+    pub(crate) success: bool,
+    pub(crate) queue: &'a str,
+    pub(crate) consumer_group: Option<&'a str>,
+    pub(crate) deleted: u64,
 }
 
 impl<'a> Page<'a> {

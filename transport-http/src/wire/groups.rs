@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_core::command::SeekTarget;
 use tidegate_core::name::excerpt;
@@ -18,7 +19,7 @@ use crate::time;
 const LAGGING_SECONDS: i64 = 300;
 
 /// A row per (group, queue).
-#[derive(Serialize, Debug, PartialEq)]
+#[derive(JsonSchema, Serialize, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row<'a> {
     name: &'a str,
@@ -72,7 +73,7 @@ fn row(standings: &[GroupStanding]) -> Option<Row<'_>> {
 }
 
 /// A partition a group is behind on. This route alone speaks snake case.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Lagging<'a> {
     consumer_group: &'a str,
     queue_name: &'a str,
@@ -114,12 +115,12 @@ pub(crate) fn lagging<'a>(standings: &'a [GroupStanding], threshold: Span) -> Ve
 }
 
 /// What one group does on one queue.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct OnQueue<'a> {
     partitions: Vec<OnPartition<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OnPartition<'a> {
     partition: &'a str,
@@ -149,10 +150,11 @@ pub(crate) fn detail(standings: &[GroupStanding]) -> BTreeMap<&str, OnQueue<'_>>
     queues
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SubscriptionBody<'b> {
+pub(crate) struct SubscriptionBody<'b> {
     #[serde(borrow)]
+    #[schemars(extend("format" = "date-time"))]
     subscription_timestamp: Option<Text<'b>>,
 }
 
@@ -164,7 +166,7 @@ pub(crate) fn subscription_timestamp(body: &[u8]) -> Result<String, Failure> {
 }
 
 /// A subscription's change.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SubscriptionChanged<'a> {
     pub(crate) success: bool,
@@ -173,11 +175,12 @@ pub(crate) struct SubscriptionChanged<'a> {
     pub(crate) rows_updated: u64,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SeekBody<'b> {
+pub(crate) struct SeekBody<'b> {
     to_end: Option<bool>,
     #[serde(borrow)]
+    #[schemars(extend("format" = "date-time"))]
     timestamp: Option<Text<'b>>,
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn bad_timestamp(field: &str, text: &str) -> String {
 }
 
 /// A seek of a whole queue.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SoughtQueue<'a> {
     pub(crate) success: bool,
@@ -212,7 +215,7 @@ pub(crate) struct SoughtQueue<'a> {
 }
 
 /// A seek of a queue that has nothing to seek on.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NoSuchQueue<'a> {
     pub(crate) success: bool,
@@ -223,7 +226,7 @@ pub(crate) struct NoSuchQueue<'a> {
 }
 
 /// A seek of one partition.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SoughtPartition<'a> {
     pub(crate) success: bool,
@@ -236,7 +239,7 @@ pub(crate) struct SoughtPartition<'a> {
 }
 
 /// A seek of a partition that does not exist.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct NoSuchPartition {
     pub(crate) success: bool,
     pub(crate) error: &'static str,
@@ -251,7 +254,7 @@ pub(crate) fn target_fields(target: SeekTarget) -> (bool, Option<String>) {
 }
 
 /// A group's deletion.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GroupDeleted<'a> {
     pub(crate) success: bool,

@@ -1,5 +1,6 @@
 //! Lease extension. (queen-http.md 9)
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::time::{Span, Timestamp};
@@ -10,9 +11,10 @@ use crate::time;
 /// Seconds where the body says none, or nothing that can be read.
 const DEFAULT_SECONDS: i64 = 60;
 
-#[derive(Deserialize)]
-struct ExtendBody<'b> {
+#[derive(JsonSchema, Deserialize)]
+pub(crate) struct ExtendBody<'b> {
     #[serde(borrow)]
+    #[schemars(with = "Option<i64>")]
     seconds: Option<&'b RawValue>,
 }
 
@@ -32,7 +34,7 @@ fn whole(text: &str) -> Option<i64> {
 }
 
 /// The answer. The expiry stands in it three times, for three generations of clients.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Extended<'a> {
     lease_id: &'a str,

@@ -1,19 +1,23 @@
 //! One message by its address. (queen-http.md 14)
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tidegate_core::reply::{MessageDetail, MessageGroup, MessageStatus, PushOutcome, Replayed};
+use tidegate_core::reply::{MessageDetail, MessageGroup, PushOutcome, Replayed};
 
 use crate::time;
+use crate::wire::listing::status_name;
 use crate::wire::{json, push};
 
 /// What `GET` of a message's address shows.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail<'a> {
     id: String,
     transaction_id: &'a str,
+    #[schemars(with = "serde_json::Value")]
     data: Option<&'a RawValue>,
+    #[schemars(with = "serde_json::Value")]
     payload: Option<&'a RawValue>,
     trace_id: Option<String>,
     producer_sub: Option<&'a str>,
@@ -35,7 +39,7 @@ pub(crate) struct Detail<'a> {
     consumer_groups: Vec<Group<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct QueueConfig {
     lease_time: i64,
@@ -45,7 +49,7 @@ struct QueueConfig {
     priority: i64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Mode {
     has_queue_mode: bool,
@@ -53,7 +57,7 @@ struct Mode {
     r#type: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Group<'a> {
     name: &'a str,
@@ -86,7 +90,7 @@ impl<'a> Detail<'a> {
             namespace: &message.labels.namespace,
             task: &message.labels.task,
             is_encrypted: message.encrypted,
-            status: status(message.status),
+            status: status_name(message.status),
             error_message: error,
             retry_count: retries,
             lease_expires_at: queue_mode.and_then(|group| group.lease_expires).map(time::micros),
@@ -116,17 +120,8 @@ fn group(group: &MessageGroup) -> Group<'_> {
     }
 }
 
-fn status(status: MessageStatus) -> &'static str {
-    match status {
-        MessageStatus::DeadLetter => "dead_letter",
-        MessageStatus::Completed => "completed",
-        MessageStatus::Processing => "processing",
-        MessageStatus::Pending => "pending",
-    }
-}
-
 /// What deleting an address's dead letters says, and what replaying one says where there is none.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AtAddress<'a> {
     success: bool,
@@ -173,6 +168,7 @@ mod tests {
     use bytes::Bytes;
     use tidegate_core::name::{GroupName, MessageId, PartitionId, PartitionName, QueueName};
     use tidegate_core::options::{Labels, QueueOptions};
+    use tidegate_core::reply::MessageStatus;
     use tidegate_core::time::Timestamp;
     use uuid::Uuid;
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use compact_str::CompactString;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::command::{Push, PushGroup};
@@ -14,20 +15,21 @@ use crate::body::{Object, Text, parse, present};
 use crate::error::Failure;
 use crate::wire::{json, payload};
 
-#[derive(Deserialize)]
-struct PushBody<'b> {
+#[derive(JsonSchema, Deserialize)]
+pub(crate) struct PushBody<'b> {
     #[serde(borrow)]
     items: Option<Vec<Object<PushItem<'b>>>>,
 }
 
 /// One item as sent, borrowed from the body.
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(crate) struct PushItem<'b> {
     #[serde(borrow)]
     queue: Option<Text<'b>>,
     #[serde(borrow)]
     partition: Option<Text<'b>>,
     #[serde(borrow, default, deserialize_with = "present")]
+    #[schemars(with = "serde_json::Value")]
     payload: Option<&'b RawValue>,
     #[serde(borrow, rename = "transactionId")]
     transaction: Option<Text<'b>>,

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_core::reply::{Counts, PartitionDetail, QueueDetail, QueueSummary};
 
 use crate::time;
 
 /// `{"queues": […]}`.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Queues<'a> {
     queues: Vec<Row<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row<'a> {
     id: String,
@@ -28,13 +29,13 @@ struct Row<'a> {
     messages: Messages,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Segments {
     segments: u64,
     messages: u64,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Messages {
     total: u64,
     pending: u64,
@@ -69,12 +70,12 @@ fn segments(queue: &QueueSummary) -> Option<Segments> {
 }
 
 /// `{"namespaces": […]}`.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Namespaces<'a> {
     namespaces: Vec<Namespace<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Namespace<'a> {
     namespace: &'a str,
     #[serde(flatten)]
@@ -82,12 +83,12 @@ struct Namespace<'a> {
 }
 
 /// `{"tasks": […]}`.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Tasks<'a> {
     tasks: Vec<Task<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Task<'a> {
     task: &'a str,
     #[serde(flatten)]
@@ -95,14 +96,14 @@ struct Task<'a> {
 }
 
 /// What the queues of one label add up to.
-#[derive(Serialize, Default)]
+#[derive(JsonSchema, Serialize, Default)]
 struct Sums {
     queues: u64,
     partitions: u64,
     messages: Waiting,
 }
 
-#[derive(Serialize, Default)]
+#[derive(JsonSchema, Serialize, Default)]
 struct Waiting {
     total: u64,
     pending: u64,
@@ -134,7 +135,7 @@ fn by_label(queues: &[QueueSummary], label: impl Fn(&QueueSummary) -> &str) -> B
 }
 
 /// One queue with its partitions.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Detail<'a> {
     id: String,
@@ -149,7 +150,7 @@ pub(crate) struct Detail<'a> {
     totals: Stats,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Partition<'a> {
     id: String,
@@ -160,7 +161,7 @@ struct Partition<'a> {
     newest_message: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Stats {
     total: u64,
@@ -205,7 +206,7 @@ impl<'a> Detail<'a> {
 }
 
 /// Whether there was something to delete.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Deleted<'a> {
     deleted: bool,
     queue: &'a str,
@@ -240,6 +241,7 @@ mod tests {
             retained_bytes: 0,
             segments: Some(1),
             counts: Counts { total, pending: 1, ..Counts::default() },
+            options: tidegate_core::options::QueueOptions::implicit(),
         };
         let queues = [queue("b.x", 3), queue("a", 1), queue("b.y", 4)];
         assert_eq!(

@@ -1,5 +1,6 @@
 //! What retention would delete now, rule by rule. (queen-http.md 23)
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_core::record::RetentionRule;
 use tidegate_core::reply::{RetentionPreview, RulePreview};
@@ -7,7 +8,7 @@ use tidegate_core::reply::{RetentionPreview, RulePreview};
 use crate::time;
 
 /// A dry run.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Preview<'a> {
     queue: &'a str,
@@ -16,7 +17,7 @@ pub(crate) struct Preview<'a> {
     rules: Vec<Rule>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {
     rule: &'static str,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use compact_str::CompactString;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::command::{LeaseProof, Operation, Transaction};
@@ -21,13 +22,33 @@ pub(crate) const OTHER_OPERATION: &str = "segments transaction supports only pus
 /// The payload of a push that has none.
 const EMPTY_PAYLOAD: &[u8] = b"{}";
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TransactionBody<'b> {
+pub(crate) struct TransactionBody<'b> {
     #[serde(borrow)]
+    #[schemars(with = "Vec<OperationShape>")]
     operations: Option<&'b RawValue>,
     #[serde(borrow)]
     required_leases: Option<Vec<Text<'b>>>,
+}
+
+/// An operation as the document tells it.
+#[derive(JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+#[allow(dead_code, reason = "only its schema is used")]
+enum OperationShape {
+    /// A push of one message, or of several as `items`.
+    #[serde(rename_all = "camelCase")]
+    Push { queue: String, partition: Option<String>, payload: serde_json::Value, transaction_id: Option<String> },
+    /// An ack.
+    #[serde(rename_all = "camelCase")]
+    Ack {
+        transaction_id: String,
+        partition_id: uuid::Uuid,
+        status: Option<String>,
+        consumer_group: Option<String>,
+        lease_id: Option<String>,
+    },
 }
 
 /// An operation's type decides what else is read of it, so the whole of it is kept.
@@ -178,7 +199,7 @@ impl<'b> Reader<'b> {
 }
 
 /// The answer.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answer<'a> {
     transaction_id: String,
@@ -189,14 +210,14 @@ pub(crate) struct Answer<'a> {
 }
 
 /// The answer's line for one operation; its `type` says which keys it has.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
     Push(PushLine<'a>),
     Ack(AckLine<'a>),
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PushLine<'a> {
     index: usize,
@@ -209,7 +230,7 @@ struct PushLine<'a> {
     duplicate: bool,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AckLine<'a> {
     index: usize,

@@ -8,6 +8,7 @@ mod dead_letters;
 mod ended;
 mod loads;
 mod log;
+mod operations;
 mod owner;
 mod records;
 mod retention;
@@ -94,6 +95,13 @@ pub const PROMISES: &[Promise] = promises! {
         a_dead_letter_loads_as_its_head,
         a_dead_letter_can_have_no_message,
         a_dropped_dead_letter_is_gone_alone;
+    operations:
+        traces_are_found_by_message,
+        traces_are_found_by_name_newest_first,
+        names_of_traces_are_counted,
+        traces_outlive_their_queue,
+        activity_is_merged_into_buckets,
+        dropped_activity_goes_oldest_first;
     ended:
         an_ended_queue_hides_all_it_had,
         an_ended_queue_makes_room_for_its_name,

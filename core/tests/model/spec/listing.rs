@@ -61,6 +61,7 @@ impl Model {
             retained_bytes: bytes as u64,
             segments: is.segments,
             counts,
+            options: queue.options.clone(),
         };
         same("a queue's summary", &must, is)?;
         let queue = &mut self.queues[q];
@@ -115,6 +116,7 @@ impl Model {
                 counts: self.counts(now, &self.queues[q], partition),
                 oldest: partition.messages.first().map(|message| message.created),
                 newest: partition.messages.last().map(|message| message.created),
+                consumed: is.consumed,
             };
             same("a partition's row", &must, is)?;
             let partition = &mut self.queues[q].partitions[p];
