@@ -227,7 +227,7 @@ fn a_value_that_does_not_parse_stops_the_start_and_names_itself() {
         ("QUEEN_HOTLIST_WINDOW_BATCH", "0"),
         ("LOG_LEVEL", "loud"),
         ("JWT_ENABLED", "true"),
-        ("QUEEN_TENANCY_HEADER", "true"),
+        ("QUEEN_TENANCY_HEADER", "maybe"),
         ("QUEEN_ENCRYPTION_KEY", "hunter2"),
     ];
     for (name, value) in cases {
