@@ -62,7 +62,7 @@ async fn a_wrong_method_is_not_allowed(world: World) {
         (Method::PATCH, "/api/v1/resources/queues/q"),
         (Method::GET, "/api/v1/lease/x/extend"),
         (Method::POST, "/api/v1/dlq"),
-        (Method::DELETE, "/api/v1/dlq"),
+        (Method::PUT, "/api/v1/dlq"),
         (Method::POST, "/health"),
         (Method::GET, "/api/v1/consumer-groups/g/queues/q/seek"),
         (Method::POST, "/api/v1/messages/p/t"),
