@@ -473,7 +473,8 @@ async def case_traces_are_left_and_found(queen):
     await push_numbers(queen.queue("py.trace"), range(1))
 
     async def handle(message):
-        await message["trace"]({"traceName": ["py-trace"], "eventType": "step", "step": 7})
+        left = await message["trace"]({"traceName": ["py-trace"], "eventType": "step", "data": {"step": 7}})
+        assert left["success"], left
 
     await queen.queue("py.trace").limit(1).each().consume(handle)
     names = await queen.admin.get_trace_names(limit=100)
