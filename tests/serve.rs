@@ -247,6 +247,35 @@ fn a_value_that_does_not_parse_stops_the_start_and_names_itself() {
 }
 
 #[test]
+fn tokens_and_their_keys_come_from_the_environment() {
+    let file = std::env::temp_dir().join(format!("tidegate-keys-{}.json", std::process::id()));
+    let path = file.to_str().expect("a path").to_owned();
+    let environment = [("JWT_ENABLED", "true"), ("JWT_ALGORITHM", "auto"), ("JWT_JWKS_FILE", path.as_str())];
+    let refusal = || {
+        let output = run(&["serve", "--listen", "127.0.0.1:0"], &environment);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refusal().contains("cannot read the file"), "{}", refusal());
+    std::fs::write(&file, "hunter2").expect("the file can be written");
+    let said = refusal();
+    assert!(said.contains("is no JSON Web Key Set") && !said.contains("hunter2"), "{said}");
+
+    // "hunter2", as a symmetric key of a set.
+    std::fs::write(&file, r#"{"keys":[{"kty":"oct","k":"aHVudGVyMg"}]}"#).expect("the file can be written");
+    let broker = Broker::start_with(&[], &environment);
+    let key = jsonwebtoken::EncodingKey::from_secret(b"hunter2").expect("a key");
+    let claims = serde_json::json!({"role": "read-only"});
+    let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token");
+    assert!(status(broker.url()).starts_with("HTTP/1.1 401 "));
+    assert!(get(broker.url(), "/health").starts_with("HTTP/1.1 200 "));
+    let head = format!("GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
+    assert!(ask(broker.url(), &head).starts_with("HTTP/1.1 200 "));
+    drop(broker);
+    let _ = std::fs::remove_file(&file);
+}
+
+#[test]
 fn listen_goes_before_its_variable_and_that_before_port() {
     // `Broker` asks for `--listen 127.0.0.1:0`, which nothing else overrides.
     let broker = Broker::start_with(&[], &[("TIDEGATE_LISTEN", "192.0.2.1:1"), ("PORT", "1")]);
