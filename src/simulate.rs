@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use tidegate_sim::list::{self, List};
@@ -104,8 +104,7 @@ fn many(flags: &SimFlags) -> anyhow::Result<bool> {
     let limit = flags.duration.as_deref().map(duration).transpose()?;
     let seeds = flags.seeds.or((nightly && limit.is_none()).then_some(NIGHTLY_SEEDS)).unwrap_or(u64::MAX);
     let steps = flags.steps.unwrap_or(STEPS);
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let first = flags.first.unwrap_or(clock.wrapping_mul(1_000_000));
+    let first = flags.first.unwrap_or(crate::system::wall().as_micros().unsigned_abs());
     let terminal = io::stderr().is_terminal();
     let pause = if terminal { Duration::from_millis(200) } else { Duration::from_secs(10) };
     let (started, mut shown) = (Instant::now(), Instant::now());

@@ -121,10 +121,10 @@ impl Checker for Situations {
                                 }
                             }
                         }
-                        Written::Partition { lane, partition, .. } => {
-                            if self.lanes.insert(*lane, *partition).is_some_and(|before| before != *partition) {
-                                hit(Mark::LaneBornAgain);
-                            }
+                        Written::Partition { lane, partition, .. }
+                            if self.lanes.insert(*lane, *partition).is_some_and(|before| before != *partition) =>
+                        {
+                            hit(Mark::LaneBornAgain);
                         }
                         Written::DeadLetter { .. } => hit(Mark::DeadLetterFiled),
                         Written::DropDeadLetter { .. } => hit(Mark::DeadLetterRemoved),

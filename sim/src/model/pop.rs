@@ -163,7 +163,7 @@ impl Model {
             let queue = &self.queues[&key];
             // With delays and windows a new owner may take a partition for ready before it has looked.
             let holds = queue.options.delayed_processing > 0 || queue.options.window_buffer > 0;
-            let ordered = !holds && !(self.restarted && queue.held);
+            let ordered = !(holds || self.restarted && queue.held);
             if turn > oldest && ordered {
                 return Err(format!("{name} is taken before a partition that became ready earlier"));
             }

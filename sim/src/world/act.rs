@@ -164,8 +164,8 @@ impl World {
             }
             Kind::DeleteGroup => {
                 let (lane, group) = (lane(self, 1), group(self, a[2]));
-                let queue = (a[3] % 2 == 0).then(|| self.names.queue_of_lane(lane));
-                let metadata = a[3] / 2 % 2 == 0;
+                let queue = (a[3].is_multiple_of(2)).then(|| self.names.queue_of_lane(lane));
+                let metadata = (a[3] / 2).is_multiple_of(2);
                 let command = Command::DeleteGroup {
                     group: self.names.group_name(group),
                     queue: queue.map(|queue| self.names.queue_name(queue)),
@@ -175,7 +175,7 @@ impl World {
             }
             Kind::ChangeSubscription => {
                 let group = group(self, a[1]);
-                let since = EPOCH + self.now - if a[2] % 8 == 0 { 0 } else { self.setup.length(a[2]) };
+                let since = EPOCH + self.now - if a[2].is_multiple_of(8) { 0 } else { self.setup.length(a[2]) };
                 let command = Command::ChangeSubscription {
                     group: self.names.group_name(group),
                     since: Timestamp::from_micros(since),
@@ -189,7 +189,7 @@ impl World {
             }
             Kind::ListDeadLetters => {
                 let (lane, group) = (lane(self, 1), group(self, a[2]));
-                let queue = (a[3] % 2 == 0).then(|| self.names.queue_of_lane(lane));
+                let queue = (a[3].is_multiple_of(2)).then(|| self.names.queue_of_lane(lane));
                 let group = (a[3] / 2 % 2 == 1).then_some(group);
                 let (limit, offset) = [(100, 0), (2, 0), (2, 1), (1, 2)][usize::from(a[4] % 4)];
                 self.list_dead_letters(client, queue, group, limit, offset);
@@ -201,7 +201,7 @@ impl World {
             }
             Kind::Replay => {
                 let Some((partition, key)) = self.some_dead(client, a[1]) else { return };
-                let group = (a[2] % 4 != 0).then(|| group(self, a[2]));
+                let group = (!a[2].is_multiple_of(4)).then(|| group(self, a[2]));
                 let name = group.map(|group| self.names.group_name(group));
                 let command = Command::Replay { address: self.address(partition, key), group: name };
                 self.act(client, Operation::Replay { partition, key, group }, command);
@@ -211,7 +211,7 @@ impl World {
                 self.describe(client, self.names.queue_of_lane(lane));
             }
             Kind::ListGroups => {
-                let group = (a[1] % 4 != 0).then(|| group(self, a[1]));
+                let group = (!a[1].is_multiple_of(4)).then(|| group(self, a[1]));
                 self.list_groups(client, group);
             }
 
@@ -290,7 +290,7 @@ impl World {
                 self.fault(NOBODY, host, OpNo(0), Fault::HeartbeatLost);
             }
             Kind::StoreClockJump => {
-                let by = if a[0] % 2 == 0 { self.setup.length(a[1]) } else { -self.setup.length(a[1]) };
+                let by = if a[0].is_multiple_of(2) { self.setup.length(a[1]) } else { -self.setup.length(a[1]) };
                 self.store.clock_offset += by;
                 self.fault(NOBODY, 0, OpNo(0), Fault::StoreClockJump(by));
             }
