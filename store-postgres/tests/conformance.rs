@@ -35,8 +35,9 @@ fn keeps_every_promise(cache_bytes: usize) {
         let store = runtime.block_on(PgStore::open(settings, Slot(0))).expect("a store");
         cluster.sql(
             &name,
-            "TRUNCATE queen.queues, queen.hashes, queen.retention_history, queen.partitions, queen.segments, queen.cursors, queen.subscriptions, \
-             queen.dead_letters, queen.commits; UPDATE queen.slots SET epoch = 0, token = NULL, owner = NULL, beat = 0; \
+            "TRUNCATE queen.traces, queen.trace_names, queen.activity, queen.queues, queen.hashes, queen.retention_history, \
+             queen.partitions, queen.segments, queen.cursors, queen.subscriptions, queen.dead_letters, queen.commits; \
+             UPDATE queen.slots SET epoch = 0, token = NULL, owner = NULL, beat = 0; \
              UPDATE queen.fences SET epoch = 0, token = NULL",
         );
         eprintln!("{}", promise.name);
