@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut rounds = Vec::new();
     for number in 0..arguments.rounds {
-        let load = |address, run| http::load(arguments.connections, arguments.millis, address, run, true);
+        let load = |address, run| http::load(arguments.connections, arguments.millis, address, run, true, &[]);
         rounds.push((runtime.block_on(load(direct, number * 2))?, runtime.block_on(load(entry, number * 2 + 1))?));
     }
     report::line(&format!(

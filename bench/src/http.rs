@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_core::broker::Broker;
 use tidegate_core::settings::Settings;
 use tidegate_core::time::Timestamp;
-use tidegate_driver::{Clock, Immediate};
+use tidegate_driver::{Clock, Handle, Immediate};
 use tidegate_store_memory::MemoryStore;
 use tidegate_transport_http::accept::serve_with;
 use tidegate_transport_http::{HttpSettings, Service, serve};
@@ -38,15 +38,8 @@ const FIXED: Bytes = Bytes::from_static(&[b'x'; 100]);
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Keep-alive connections, each with one request at a time
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    connections: u16,
-    /// How long each of the two is loaded, over all rounds
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
-    /// How often they take turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    rounds: u64,
+    #[command(flatten)]
+    turns: Turns,
     /// Threads of the runtime; without it one for each core
     #[arg(long)]
     threads: Option<usize>,
@@ -55,21 +48,48 @@ pub struct Arguments {
     json: bool,
 }
 
+/// How two servers take turns under the same load.
+#[derive(clap::Args)]
+pub struct Turns {
+    /// Keep-alive connections, each with one request at a time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub connections: u16,
+    /// How long each of the two is loaded, over all rounds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub seconds: u64,
+    /// How often they take turns
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub rounds: u64,
+}
+
+impl Turns {
+    /// Says what is about to be done.
+    pub fn announce(&self, benchmark: &str) {
+        report::line(&format!(
+            "{benchmark:<10} {} connections, single-message pushes of 256 bytes, {} rounds of {:.1} s on each",
+            self.connections,
+            self.rounds,
+            self.seconds as f64 / self.rounds as f64,
+        ));
+    }
+
+    /// How long one turn takes.
+    pub fn millis(&self) -> u64 {
+        (self.seconds * 1_000 / self.rounds).max(1)
+    }
+}
+
 /// Serves both, loads both, compares.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let machine = Machine::here();
     machine.print();
-    report::line(&format!(
-        "http       {} connections, single-message pushes of 256 bytes, {} rounds of {:.1} s on each",
-        arguments.connections,
-        arguments.rounds,
-        arguments.seconds as f64 / arguments.rounds as f64,
-    ));
+    let turns = &arguments.turns;
+    turns.announce("http");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = arguments.threads {
         runtime.worker_threads(threads.max(1));
     }
-    let rounds = runtime.enable_all().build()?.block_on(compare(arguments))?;
+    let rounds = runtime.enable_all().build()?.block_on(compare(turns))?;
 
     let ratio = Range::of(rounds.iter().map(|round| round.product.rate / round.empty.rate));
     let verdict = if ratio.median >= BAR { "met" } else { "MISSED" };
@@ -84,8 +104,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report::line(&format!("           bar: {BAR}: {verdict}"));
     if arguments.json {
         report::json(&json!({
-            "benchmark": "http", "machine": machine.json(), "connections": arguments.connections,
-            "rounds": arguments.rounds, "seconds_each": arguments.seconds,
+            "benchmark": "http", "machine": machine.json(), "connections": turns.connections,
+            "rounds": turns.rounds, "seconds_each": turns.seconds,
             "empty": empty.json(), "product": product.json(),
             "ratio": { "min": ratio.min, "median": ratio.median, "max": ratio.max },
             "bar": BAR, "met": ratio.median >= BAR,
@@ -148,7 +168,7 @@ impl Side {
     }
 }
 
-async fn compare(arguments: &Arguments) -> Result<Vec<Round>, Failure> {
+async fn compare(turns: &Turns) -> Result<Vec<Round>, Failure> {
     let stop = CancellationToken::new();
     let settings = HttpSettings::default();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -159,14 +179,15 @@ async fn compare(arguments: &Arguments) -> Result<Vec<Round>, Failure> {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let product = listener.local_addr()?;
-    tokio::spawn(serve(listener, service(settings)?, stop.clone()));
+    let (handle, _) = broker(Settings::default())?;
+    tokio::spawn(serve(listener, Service::new(handle, settings), stop.clone()));
 
-    let millis = (arguments.seconds * 1_000 / arguments.rounds).max(1);
+    let millis = turns.millis();
     let mut rounds = Vec::new();
-    for number in 0..arguments.rounds {
+    for number in 0..turns.rounds {
         let round = Round {
-            empty: load(arguments.connections, millis, empty, number * 2, false).await?,
-            product: load(arguments.connections, millis, product, number * 2 + 1, true).await?,
+            empty: load(turns.connections, millis, empty, number * 2, false, &[]).await?,
+            product: load(turns.connections, millis, product, number * 2 + 1, true, &[]).await?,
         };
         rounds.push(round);
     }
@@ -174,14 +195,14 @@ async fn compare(arguments: &Arguments) -> Result<Vec<Round>, Failure> {
     Ok(rounds)
 }
 
-/// The whole product over the memory store, as `tidegate serve` assembles it.
-fn service(settings: HttpSettings) -> Result<Service, Failure> {
+/// A broker over the memory store, and its clock.
+pub fn broker(settings: Settings) -> Result<(Handle, Clock), Failure> {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let clock = Clock::starting_at(Timestamp::from_micros(i64::try_from(wall.as_micros())?));
     let mut memory = MemoryStore::new();
     let store = Immediate::new(clock, move |now, request| memory.call(now, request));
-    let (handle, _task) = tidegate_driver::spawn(Broker::new(Settings::default(), [7; 32]), store, clock);
-    Ok(Service::new(handle, settings))
+    let (handle, _task) = tidegate_driver::spawn(Broker::new(settings, [7; 32]), store, clock);
+    Ok((handle, clock))
 }
 
 /// The empty handler.
@@ -192,19 +213,8 @@ async fn answer_fixed(request: Request<Incoming>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Loads one server from a process of its own.
+/// Loads one server from a process of its own, which gets `more` arguments too.
 pub async fn load(
-    connections: u16,
-    millis: u64,
-    address: SocketAddr,
-    run: u64,
-    queued: bool,
-) -> Result<Measured, Failure> {
-    load_with(connections, millis, address, run, queued, &[]).await
-}
-
-/// `load` with more arguments for the process that loads.
-pub async fn load_with(
     connections: u16,
     millis: u64,
     address: SocketAddr,

@@ -1,7 +1,6 @@
 //! `tidegate-bench options`: what encryption, tokens and metrics cost, beside the plain broker in the same minutes.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -9,22 +8,18 @@ use hyper::Request;
 use hyper_util::rt::TokioIo;
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::json;
-use tidegate_core::broker::Broker;
 use tidegate_core::command::Command;
 use tidegate_core::name::{QueueName, TenantId};
 use tidegate_core::options::{Labels, QueueOptions};
 use tidegate_core::reply::Reply;
 use tidegate_core::seal::{Key, Keys};
 use tidegate_core::settings::Settings;
-use tidegate_core::time::Timestamp;
-use tidegate_driver::{Clock, Immediate};
-use tidegate_store_memory::MemoryStore;
 use tidegate_transport_http::{Authenticator, HttpSettings, Service, TokenKeys, TokenRules, serve};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::Failure;
-use crate::http::{Measured, load, load_with};
+use crate::http::{Measured, Turns, broker, load};
 use crate::machine::Machine;
 use crate::report::{self, Range, thousands};
 
@@ -42,15 +37,8 @@ const SECRET: &str = "a secret of at least thirty-two bytes";
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Keep-alive connections, each with one request at a time
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    connections: u16,
-    /// How long each of the two is loaded, over all rounds
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
-    /// How often they take turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    rounds: u64,
+    #[command(flatten)]
+    turns: Turns,
     /// End with one line of JSON
     #[arg(long)]
     json: bool,
@@ -60,14 +48,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let machine = Machine::here();
     machine.print();
-    report::line(&format!(
-        "options    {} connections, single-message pushes of 256 bytes, {} rounds of {:.1} s on each",
-        arguments.connections,
-        arguments.rounds,
-        arguments.seconds as f64 / arguments.rounds as f64,
-    ));
+    let turns = &arguments.turns;
+    turns.announce("options");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let rounds = runtime.block_on(compare(arguments))?;
+    let rounds = runtime.block_on(compare(turns))?;
     let ratio = Range::of(rounds.iter().map(|(plain, full)| full.rate / plain.rate));
     let verdict = if ratio.median >= BAR { "met" } else { "MISSED" };
     let (plain, full) = rounds.iter().map(|(plain, full)| (plain.rate, full.rate)).unzip::<_, _, Vec<_>, Vec<_>>();
@@ -87,8 +71,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report::line(&format!("           bar: {BAR}: {verdict}"));
     if arguments.json {
         report::json(&json!({
-            "benchmark": "options", "machine": machine.json(), "connections": arguments.connections,
-            "rounds": arguments.rounds, "seconds_each": arguments.seconds,
+            "benchmark": "options", "machine": machine.json(), "connections": turns.connections,
+            "rounds": turns.rounds, "seconds_each": turns.seconds,
             "plain": plain, "all_on": full,
             "ratio": { "min": ratio.min, "median": ratio.median, "max": ratio.max },
             "bar": BAR, "met": ratio.median >= BAR,
@@ -97,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn compare(arguments: &Arguments) -> Result<Vec<(Measured, Measured)>, Failure> {
+async fn compare(turns: &Turns) -> Result<Vec<(Measured, Measured)>, Failure> {
     let stop = CancellationToken::new();
     let mut addresses = Vec::new();
     for on in [false, true] {
@@ -109,12 +93,11 @@ async fn compare(arguments: &Arguments) -> Result<Vec<(Measured, Measured)>, Fai
     tokio::spawn(async move { read_metrics(&metrics.to_string()).await });
     let key = EncodingKey::from_secret(SECRET.as_bytes())?;
     let token = encode(&Header::default(), &json!({"role": "write-only", "sub": "bench"}), &key)?;
-    let millis = (arguments.seconds * 1_000 / arguments.rounds).max(1);
+    let millis = turns.millis();
     let mut rounds = Vec::new();
-    for number in 0..arguments.rounds {
-        let plain = load(arguments.connections, millis, addresses[0], number * 2, true).await?;
-        let full =
-            load_with(arguments.connections, millis, addresses[1], number * 2 + 1, true, &["--token", &token]).await?;
+    for number in 0..turns.rounds {
+        let plain = load(turns.connections, millis, addresses[0], number * 2, true, &[]).await?;
+        let full = load(turns.connections, millis, addresses[1], number * 2 + 1, true, &["--token", &token]).await?;
         rounds.push((plain, full));
     }
     stop.cancel();
@@ -123,13 +106,8 @@ async fn compare(arguments: &Arguments) -> Result<Vec<(Measured, Measured)>, Fai
 
 /// The product over the memory store, plain or with everything on.
 async fn service(on: bool) -> Result<Service, Failure> {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let clock = Clock::starting_at(Timestamp::from_micros(i64::try_from(wall.as_micros())?));
-    let mut memory = MemoryStore::new();
-    let store = Immediate::new(clock, move |now, request| memory.call(now, request));
     let keys = Keys { current: on.then(|| Key::new([7; 32])), previous: Vec::new() };
-    let (handle, _task) =
-        tidegate_driver::spawn(Broker::new(Settings { keys, ..Settings::default() }, [7; 32]), store, clock);
+    let (handle, clock) = broker(Settings { keys, ..Settings::default() })?;
     let options = QueueOptions { encryption_enabled: on, ..QueueOptions::implicit() };
     let queue = QueueName::new(QUEUE)?;
     let configure = Command::Configure { queue, options, labels: Labels::default() };

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 use compact_str::CompactString;
+use core::ops::AddAssign;
 
 use crate::activity::ActivityRow;
 use crate::error::Rejection;
@@ -245,6 +246,16 @@ pub struct Counts {
     pub completed: u64,
     /// Dead letters.
     pub dead_letter: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.total += other.total;
+        self.pending += other.pending;
+        self.processing += other.processing;
+        self.completed += other.completed;
+        self.dead_letter += other.dead_letter;
+    }
 }
 
 /// A queue in a listing.

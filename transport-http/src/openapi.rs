@@ -371,7 +371,7 @@ fn contract(endpoint: Endpoint) -> Contract {
             .queue_filters()
             .named("partition", "Only partitions of this name.")
             .named("ns", "The same as namespace.")
-            .query("status", json!({"type": "string", "enum": listing::STATUSES}), "As queue mode sees them.")
+            .query("status", json!({"type": "string", "enum": listing::statuses()}), "As queue mode sees them.")
             .times()
             .page()
             .gives::<listing::Page<'_>>(OK)

@@ -149,12 +149,7 @@ impl Broker {
             summary.retained_bytes += partition.bytes.saturating_sub(deleted);
             let segments = summary.segments.zip(partition.segments);
             summary.segments = segments.map(|(sum, count)| sum + u64::from(count));
-            let counts = self.counts(ix);
-            summary.counts.total += counts.total;
-            summary.counts.pending += counts.pending;
-            summary.counts.processing += counts.processing;
-            summary.counts.completed += counts.completed;
-            summary.counts.dead_letter += counts.dead_letter;
+            summary.counts += self.counts(ix);
         }
         summary
     }

@@ -45,13 +45,13 @@ pub(super) async fn list(exchange: Exchange<'_>) -> Outcome {
         }
         Ok(CompactString::default())
     };
-    let status = match query.filter("status")? {
-        None => None,
-        Some(text) => Some(
-            listing::status(&text)
-                .ok_or_else(|| unexpected_text("status", &format!("one of {}", listing::STATUSES.join(", ")), &text))?,
-        ),
-    };
+    let status =
+        match query.filter("status")? {
+            None => None,
+            Some(text) => Some(listing::status(&text).ok_or_else(|| {
+                unexpected_text("status", &format!("one of {}", listing::statuses().join(", ")), &text)
+            })?),
+        };
     let time = |name| match query.filter(name)? {
         None => Ok(None),
         Some(text) => match crate::time::parse(&text) {

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use tidegate_core::command::Command;
-use tidegate_core::reply::{QueueSummary, Reply};
+use tidegate_core::reply::{QueueDetail, QueueSummary, Reply};
 
 use super::{Exchange, Outcome, serialized, unexpected};
 use crate::error::Failure;
@@ -11,6 +11,15 @@ use crate::wire::{queues as wire, retention};
 pub(super) async fn queues(exchange: &Exchange<'_>) -> Result<Vec<QueueSummary>, Failure> {
     match exchange.ask(Command::ListQueues).await? {
         Reply::Queues(queues) => Ok(queues),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The queue that the path names.
+pub(super) async fn queue(exchange: &Exchange<'_>) -> Result<QueueDetail, Failure> {
+    match exchange.ask(Command::DescribeQueue { queue: exchange.queue(0)? }).await? {
+        Reply::Queue(Some(queue)) => Ok(queue),
+        Reply::Queue(None) => Err(Failure::not_found("Queue not found")),
         other => Err(unexpected(&other)),
     }
 }
@@ -28,11 +37,7 @@ pub(super) async fn list_tasks(exchange: Exchange<'_>) -> Outcome {
 }
 
 pub(super) async fn describe(exchange: Exchange<'_>) -> Outcome {
-    match exchange.ask(Command::DescribeQueue { queue: exchange.queue(0)? }).await? {
-        Reply::Queue(Some(queue)) => serialized(StatusCode::OK, &wire::Detail::new(&queue)),
-        Reply::Queue(None) => Err(Failure::not_found("Queue not found")),
-        other => Err(unexpected(&other)),
-    }
+    serialized(StatusCode::OK, &wire::Detail::new(&queue(&exchange).await?))
 }
 
 pub(super) async fn preview_retention(exchange: Exchange<'_>) -> Outcome {

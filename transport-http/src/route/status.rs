@@ -7,7 +7,7 @@ use tidegate_core::reply::{ActivityReport, Reply};
 use tidegate_core::time::{Span, Timestamp};
 
 use super::groups::standings;
-use super::queues::queues;
+use super::queues::{queue, queues};
 use super::{Exchange, Outcome, in_query, serialized, unexpected};
 use crate::error::Failure;
 use crate::receipt::Body;
@@ -84,11 +84,7 @@ pub(super) async fn list(exchange: Exchange<'_>) -> Outcome {
 }
 
 pub(super) async fn describe(exchange: Exchange<'_>) -> Outcome {
-    match exchange.ask(Command::DescribeQueue { queue: exchange.queue(0)? }).await? {
-        Reply::Queue(Some(queue)) => serialized(StatusCode::OK, &wire::Detail::new(&queue)),
-        Reply::Queue(None) => Err(Failure::not_found("Queue not found")),
-        other => Err(unexpected(&other)),
-    }
+    serialized(StatusCode::OK, &wire::Detail::new(&queue(&exchange).await?))
 }
 
 pub(super) async fn analytics(exchange: Exchange<'_>) -> Outcome {

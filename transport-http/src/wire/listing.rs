@@ -10,19 +10,18 @@ use tidegate_core::time::{Span, Timestamp};
 use crate::time;
 use crate::wire::json;
 
-/// The statuses that a listing can be filtered by.
-pub(crate) const STATUSES: [&str; 4] = ["pending", "processing", "completed", "dead_letter"];
+/// The names of the statuses that a listing can be filtered by.
+pub(crate) fn statuses() -> [&'static str; 4] {
+    STATUSES.map(status_name)
+}
 
 /// The status of that name.
 pub(crate) fn status(name: &str) -> Option<MessageStatus> {
-    match name {
-        "pending" => Some(MessageStatus::Pending),
-        "processing" => Some(MessageStatus::Processing),
-        "completed" => Some(MessageStatus::Completed),
-        "dead_letter" => Some(MessageStatus::DeadLetter),
-        _ => None,
-    }
+    STATUSES.into_iter().find(|status| status_name(*status) == name)
 }
+
+const STATUSES: [MessageStatus; 4] =
+    [MessageStatus::Pending, MessageStatus::Processing, MessageStatus::Completed, MessageStatus::DeadLetter];
 
 /// The name of a status.
 pub(crate) fn status_name(status: MessageStatus) -> &'static str {

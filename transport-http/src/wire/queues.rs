@@ -161,9 +161,10 @@ struct Partition<'a> {
     newest_message: Option<String>,
 }
 
-#[derive(JsonSchema, Serialize)]
+/// Message counts of a partition or of queues.
+#[derive(JsonSchema, Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Stats {
+pub(crate) struct Stats {
     total: u64,
     pending: u64,
     processing: u64,

@@ -8,6 +8,7 @@ use tidegate_core::reply::{
 use tidegate_core::time::{Span, Timestamp};
 
 use crate::time;
+use crate::wire::queues::Stats;
 
 /// Which queues a listing shows; an empty text is no filter.
 #[derive(Default)]
@@ -26,32 +27,10 @@ impl Wanted {
     }
 }
 
-/// Message counts. `failed` is null: a failed message is pending again, or a dead letter.
-#[derive(Serialize, JsonSchema, Default)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Messages {
-    total: u64,
-    pending: u64,
-    processing: u64,
-    completed: u64,
-    failed: Option<u64>,
-    dead_letter: u64,
-}
-
-impl From<Counts> for Messages {
-    fn from(counts: Counts) -> Self {
-        let Counts { total, pending, processing, completed, dead_letter } = counts;
-        Messages { total, pending, processing, completed, failed: None, dead_letter }
-    }
-}
-
 fn sum<'a>(queues: impl Iterator<Item = &'a QueueSummary>) -> Counts {
-    queues.fold(Counts::default(), |sum, queue| Counts {
-        total: sum.total + queue.counts.total,
-        pending: sum.pending + queue.counts.pending,
-        processing: sum.processing + queue.counts.processing,
-        completed: sum.completed + queue.counts.completed,
-        dead_letter: sum.dead_letter + queue.counts.dead_letter,
+    queues.fold(Counts::default(), |mut sum, queue| {
+        sum += queue.counts;
+        sum
     })
 }
 
@@ -99,7 +78,7 @@ pub(crate) struct Overview {
     partitions: u64,
     namespaces: u64,
     tasks: u64,
-    messages: Messages,
+    messages: Stats,
     lag: Lag,
     throughput: Throughput,
     timestamp: String,
@@ -203,7 +182,7 @@ pub(crate) struct Status {
     point_count: usize,
     throughput: Vec<Point>,
     queues: Total,
-    messages: Messages,
+    messages: Stats,
     leases: Leases,
     dead_letter_queue: Total,
     workers: Vec<String>,
@@ -279,7 +258,7 @@ struct QueueRow<'a> {
     task: &'a str,
     created_at: String,
     partitions: u64,
-    messages: Messages,
+    messages: Stats,
 }
 
 impl<'a> Queues<'a> {
@@ -333,7 +312,7 @@ struct Config {
 
 #[derive(Serialize, JsonSchema)]
 struct Totals {
-    messages: Messages,
+    messages: Stats,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -342,8 +321,8 @@ struct Partition<'a> {
     id: String,
     name: &'a str,
     created_at: String,
-    messages: Messages,
-    stats: Messages,
+    messages: Stats,
+    stats: Stats,
     cursor: Cursor,
     last_activity: Option<String>,
     oldest_message: Option<String>,
