@@ -57,7 +57,8 @@ impl Default for TokenRules {
 /// Checks tokens.
 pub struct Authenticator {
     rules: TokenRules,
-    keys: RwLock<Arc<TokenKeys>>,
+    /// Held for reading until what they verified is remembered: nothing that replaced keys verified may come after them.
+    keys: RwLock<TokenKeys>,
     /// Tokens whose signature was good.
     remembered: Remembered,
     /// The wall clock.
@@ -73,13 +74,13 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// One that takes tokens signed by `keys`, and tells from `now` whether they are over.
     pub fn new(rules: TokenRules, keys: TokenKeys, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        let keys = RwLock::new(Arc::new(keys));
-        Authenticator { rules, keys, remembered: Remembered::default(), now: Box::new(now) }
+        Authenticator { rules, keys: RwLock::new(keys), remembered: Remembered::default(), now: Box::new(now) }
     }
 
     /// Takes tokens signed by these keys from now on, and by no others.
     pub fn replace_keys(&self, keys: TokenKeys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        *current = keys;
         self.remembered.forget();
     }
 
@@ -113,7 +114,7 @@ impl Authenticator {
         if let Some(claims) = self.remembered.get(token) {
             return Ok(claims);
         }
-        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let payload = keys.verify(self.rules.algorithms, token)?;
         let claims = Claims::read(&payload).ok_or_else(|| Failure::unauthorized("Invalid token claims"))?;
         // A token that is over is told so before anything else is.

@@ -240,6 +240,32 @@ fn a_remembered_token_ends_in_time_and_with_its_key() {
     assert_eq!(refused(&authenticator, &token), "Token has expired");
 }
 
+/// Keys that are replaced while a token is being checked leave nothing behind that the old ones let pass.
+#[test]
+fn a_token_is_not_remembered_past_the_keys_that_verified_it() {
+    let keys = |secret| TokenKeys::default().with_secret(secret).expect("a secret");
+    let checking = std::sync::Barrier::new(2);
+    let first = std::sync::Once::new();
+    // The time is asked for once the signature was found good: that is when the keys go.
+    let checked = Arc::new((checking, first));
+    let asked = Arc::clone(&checked);
+    let now = move || {
+        asked.1.call_once(|| {
+            asked.0.wait();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        });
+        Timestamp::from_micros(NOW * 1_000_000)
+    };
+    let authenticator = Authenticator::new(TokenRules::default(), keys(SECRET), now);
+    let token = signed(&json!({"role": "admin"}));
+    std::thread::scope(|scope| {
+        scope.spawn(|| ask(&authenticator, Level::Admin, &token));
+        checked.0.wait();
+        authenticator.replace_keys(keys("another"));
+    });
+    assert_eq!(refused(&authenticator, &token), "Invalid token signature");
+}
+
 #[test]
 fn what_is_remembered_stays_bounded_and_keeps_what_is_used() {
     let authenticator = by_secret();
